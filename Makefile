@@ -1,0 +1,46 @@
+# Two commands on a bare machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install test lint types unit test-slow demo format clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
+
+install: $(STAMP) ## make .venv with everything in it
+
+# Reinstalled only when the files that say what to install have changed.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' \
+	  || { echo "spherelm needs Python 3.10 or newer; try: make install PYTHON=python3.11"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+test: lint types unit ## lint, types and tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+
+test-slow: $(STAMP) ## the tests that take minutes
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+
+demo: $(STAMP) ## train GPT and nGPT side by side: about three minutes on two cores
+	$(BIN)/spherelm compare --out runs/demo --force
+
+format: $(STAMP) ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove the environment and what tools left behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,48 @@
+"""spherelm: nGPT, the normalized Transformer, and its GPT baseline.
+
+The public names are imported when first used, so that `import spherelm` and `spherelm --help` do
+not wait for torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from spherelm import presets as presets
+    from spherelm.config import RunConfig as RunConfig
+    from spherelm.model.config import ModelConfig as ModelConfig
+    from spherelm.model.config import ScaleConfig as ScaleConfig
+    from spherelm.model.sphere import retract_ as retract_
+    from spherelm.model.transformer import Transformer as Transformer
+    from spherelm.optim.adamw import AdamW as AdamW
+    from spherelm.optim.adamw import attach_retraction as attach_retraction
+    from spherelm.optim.schedule import cosine_schedule as cosine_schedule
+
+_HOME = {
+    "AdamW": "spherelm.optim.adamw",
+    "ModelConfig": "spherelm.model.config",
+    "RunConfig": "spherelm.config",
+    "ScaleConfig": "spherelm.model.config",
+    "Transformer": "spherelm.model.transformer",
+    "attach_retraction": "spherelm.optim.adamw",
+    "cosine_schedule": "spherelm.optim.schedule",
+    "retract_": "spherelm.model.sphere",
+}
+
+__all__ = [*sorted(_HOME), "presets"]  # noqa: PLE0604
+
+
+def __getattr__(name: str) -> object:
+    if name == "presets":
+        return importlib.import_module("spherelm.presets")
+    if name in _HOME:
+        return getattr(importlib.import_module(_HOME[name]), name)
+    raise AttributeError(f"module 'spherelm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,152 @@
+"""A whole run in one frozen tree: model, optimizer, data, training.
+
+`config.toml` in a run directory is this tree; `spherelm.config_io` reads and writes it. The
+docstring under each field is its help on the command line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from spherelm.errors import UserError
+from spherelm.model.config import ModelConfig
+from spherelm.validate import (
+    require_bool,
+    require_choice,
+    require_fraction,
+    require_int,
+    require_non_negative,
+    require_positive,
+)
+
+Precision = Literal["auto", "fp32", "bf16"]
+WeightStorage = Literal["fp32", "bf16"]
+
+
+@dataclass(frozen=True)
+class OptimConfig:
+    """AdamW and its learning-rate schedule."""
+
+    lr: float = 1e-3
+    """The highest learning rate of the run."""
+    final_lr: float = 0.0
+    """The learning rate at the end of the cosine."""
+    warmup_steps: int = 0
+    """Steps of linear warmup; the paper uses 2000 for GPT and none for nGPT."""
+    weight_decay: float = 0.0
+    """Weight decay of matrices; the paper uses 0.1 for GPT and none for nGPT."""
+    beta1: float = 0.9
+    """Adam's decay rate of the mean of gradients."""
+    beta2: float = 0.95
+    """Adam's decay rate of the mean of squared gradients."""
+    eps: float = 1e-8
+    """Adam's epsilon."""
+    grad_clip: float = 1.0
+    """Largest global norm of the gradient; 0 switches clipping off."""
+
+    def __post_init__(self) -> None:
+        require_positive("optim.lr", self.lr)
+        require_non_negative("optim.final_lr", self.final_lr)
+        require_int("optim.warmup_steps", self.warmup_steps, at_least=0)
+        require_non_negative("optim.weight_decay", self.weight_decay)
+        require_fraction("optim.beta1", self.beta1)
+        require_fraction("optim.beta2", self.beta2)
+        require_positive("optim.eps", self.eps)
+        require_non_negative("optim.grad_clip", self.grad_clip)
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where tokens come from and how they are cut into sequences."""
+
+    path: str | None = None
+    """Folder of token shards made by `spherelm prepare`. Unset: the built-in corpus."""
+    within_documents: bool = False
+    """Whether attention stays inside a document where several share a sequence."""
+
+    def __post_init__(self) -> None:
+        if self.path is not None and not isinstance(self.path, str):
+            raise UserError(f"data.path must be a folder, not {self.path!r}")
+        require_bool("data.within_documents", self.within_documents)
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The training loop."""
+
+    steps: int = 1000
+    """Optimizer steps of the whole run; the schedule ends there."""
+    batch_size: int = 32
+    """Sequences per optimizer step, over all devices."""
+    micro_batch_size: int | None = None
+    """Sequences per forward pass on one device. Unset: a device's whole share of a batch."""
+    seed: int = 0
+    """Seed of the weights and of the order of the data."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto for the fastest there is."""
+    precision: Precision = "auto"
+    """Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
+    weight_storage: WeightStorage = "fp32"
+    """bf16 stores the matrices as the paper did; it is known to hurt the baseline."""
+    activation_checkpointing: bool = False
+    """Whether to recompute each block in the backward pass to save memory."""
+    compile: bool = False
+    """Whether to compile the blocks with torch.compile."""
+    deterministic: bool = False
+    """Whether to use only deterministic algorithms, so that CUDA runs repeat to the bit."""
+    log_every: int = 10
+    """Steps between lines on the screen; metrics.jsonl has every step."""
+    eval_every: int = 100
+    """Steps between evaluations on the validation set; 0 evaluates at the end alone."""
+    eval_sequences: int = 64
+    """Sequences of the fixed validation set."""
+    checkpoint_every: int = 500
+    """Steps between checkpoints; 0 writes one at the end alone."""
+    keep_last: int = 2
+    """Checkpoints to keep, beside the one with the best validation loss."""
+    tensorboard: bool = True
+    """Whether to write TensorBoard events, where it is installed."""
+    wandb_project: str | None = None
+    """Project to log to on Weights & Biases. Unset: not logged there."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "batch_size", "log_every", "eval_sequences", "keep_last"):
+            require_int(f"train.{name}", getattr(self, name))
+        for name in ("seed", "eval_every", "checkpoint_every"):
+            require_int(f"train.{name}", getattr(self, name), at_least=0)
+        if self.micro_batch_size is not None:
+            require_int("train.micro_batch_size", self.micro_batch_size)
+        require_choice("train.precision", self.precision, get_args(Precision))
+        require_choice("train.weight_storage", self.weight_storage, get_args(WeightStorage))
+        for name in ("activation_checkpointing", "compile", "deterministic", "tensorboard"):
+            require_bool(f"train.{name}", getattr(self, name))
+        if not isinstance(self.device, str):
+            raise UserError(f"train.device must be a name such as cuda, not {self.device!r}")
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """Everything that decides a training run."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    optim: OptimConfig = field(default_factory=OptimConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        if self.model.arch == "ngpt" and self.optim.weight_decay:
+            raise UserError(
+                "optim.weight_decay must be 0 for nGPT, whose weights have unit norm, "
+                f"not {self.optim.weight_decay}"
+            )
+        if self.optim.warmup_steps >= self.train.steps:
+            raise UserError(
+                f"optim.warmup_steps must be below train.steps = {self.train.steps}, "
+                f"not {self.optim.warmup_steps}"
+            )
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Tokens that one optimizer step learns from."""
+        return self.train.batch_size * self.model.context

@@ -1,0 +1,115 @@
+"""Configs in and out: dictionaries, TOML files and dotted overrides, checked key by key.
+
+A field that is unset (None) is left out of the TOML; reading the file back gives the same config.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spherelm.errors import UserError, nearest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+C = TypeVar("C")
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config as nested dictionaries, unset fields left out."""
+    result: dict[str, Any] = {}
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if dataclasses.is_dataclass(value):
+            result[f.name] = to_dict(value)
+        elif value is not None:
+            result[f.name] = value
+    return result
+
+
+def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
+    """Build the config `cls` from nested dictionaries; an unknown key is an error."""
+    return merge(cls(), values, where)
+
+
+def merge(config: C, values: Mapping[str, Any], where: str = "") -> C:
+    """`config` with the given fields replaced; `where` is the dotted path for messages."""
+    if not isinstance(values, Mapping):
+        raise UserError(f"{where.rstrip('.')} must be a table of fields, not {values!r}")
+    hints = typing.get_type_hints(type(config))
+    changes: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in hints:
+            raise UserError(f"unknown key {where}{key}; {nearest(key, hints)}")
+        current = getattr(config, key)
+        if dataclasses.is_dataclass(current):
+            changes[key] = merge(current, value, f"{where}{key}.")
+        else:
+            changes[key] = _coerce(hints[key], value)
+    return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+
+
+def override(config: C, dotted: Mapping[str, Any]) -> C:
+    """`config` with dotted fields replaced, as in {"model.s_z.init": 10}."""
+    nested: dict[str, Any] = {}
+    for path, value in dotted.items():
+        *tables, leaf = path.split(".")
+        table = nested
+        for name in tables:
+            table = table.setdefault(name, {})
+        table[leaf] = value
+    return merge(config, nested)
+
+
+def _coerce(hint: Any, value: Any) -> Any:
+    """A whole number where a float is meant is a float; all else is left to validation."""
+    wants = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if float in wants and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+def read_toml(path: str | Path, base: C) -> C:
+    """`base` with the fields that a TOML file gives."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        values = tomllib.loads(text)
+    except OSError as error:
+        raise UserError(f"cannot read the config {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UserError(f"{path} is not TOML: {error}") from None
+    try:
+        return merge(base, values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+
+
+def to_toml(config: Any) -> str:
+    """The config as TOML that `read_toml` reads back to the same config."""
+    lines: list[str] = []
+    _write_table(lines, "", to_dict(config))
+    return "\n".join(lines).lstrip("\n") + "\n"
+
+
+def _write_table(lines: list[str], name: str, table: Mapping[str, Any]) -> None:
+    values = {k: v for k, v in table.items() if not isinstance(v, Mapping)}
+    if name and values:
+        lines += ["", f"[{name}]"]
+    lines += [f"{key} = {_toml_value(value)}" for key, value in values.items()]
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            _write_table(lines, f"{name}.{key}" if name else key, value)
+
+
+def _toml_value(value: Any) -> str:
+    """A scalar: JSON's spelling of strings, numbers and booleans is also TOML's."""
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,55 @@
+"""ATTN: causal multi-head self-attention of GPT and nGPT.
+
+Shapes: B batch, T time, D d_model, H heads, G heads of k and v, K head dimension.
+All four matrices are lists of vectors in R^D; W_o is stored as the paper writes it and applied as
+`x @ W_o`, so its rows, too, are what nGPT normalizes.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spherelm import kernels
+from spherelm.model.config import ModelConfig
+from spherelm.model.scale import Scale
+
+
+class Attention(nn.Module):
+    """softmax(q kᵀ · softmax_scale + M) v W_o, with q and k rotated (and, in nGPT, on the sphere)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        d_q, d_kv = config.n_heads * config.d_k, config.kv_heads * config.d_k
+        self.W_q = nn.Parameter(torch.empty(d_q, config.d_model))
+        self.W_k = nn.Parameter(torch.empty(d_kv, config.d_model))
+        self.W_v = nn.Parameter(torch.empty(d_kv, config.d_model))
+        self.W_o = nn.Parameter(torch.empty(d_q, config.d_model))
+        self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.arch == "ngpt" else None
+
+    def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
+        """h: (B, T, D), rope: (2, T, K/2), mask: (B, 1, T, T) true where allowed -> (B, T, D)"""
+        W_q, W_k, W_v, W_o = self.W_q, self.W_k, self.W_v, self.W_o
+        if self.config.normalize_in_forward:
+            W_q, W_k, W_v, W_o = map(kernels.normalize, (W_q, W_k, W_v, W_o))
+
+        q = F.linear(h, W_q).unflatten(-1, (-1, self.config.d_k))  # (B, T, H, K)
+        k = F.linear(h, W_k).unflatten(-1, (-1, self.config.d_k))  # (B, T, G, K)
+        v = F.linear(h, W_v).unflatten(-1, (-1, self.config.d_k))  # (B, T, G, K)
+        if self.s_qk is None:
+            q, k = kernels.rotate(q, rope), kernels.rotate(k, rope)
+        else:
+            q, k = kernels.qk_on_sphere(q, k, rope, self.s_qk(), self.config.qk_norm)
+
+        heads = F.scaled_dot_product_attention(
+            q.transpose(1, 2),  # (B, H, T, K)
+            k.transpose(1, 2),
+            v.transpose(1, 2),
+            attn_mask=mask,
+            is_causal=mask is None,
+            scale=self.config.softmax_scale,
+            enable_gqa=self.config.kv_heads != self.config.n_heads,
+        )
+        return heads.transpose(1, 2).flatten(-2) @ W_o

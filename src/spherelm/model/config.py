@@ -1,0 +1,167 @@
+"""What a model is: one frozen, validated description for GPT, nGPT and every variant of the paper.
+
+Variants are fields, not classes. A field that only nGPT has must keep its default in a GPT.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from spherelm.errors import UserError
+from spherelm.validate import require_bool, require_choice, require_int, require_positive
+
+Arch = Literal["gpt", "ngpt"]
+Update = Literal["lerp", "slerp", "riemannian"]
+ScaleMode = Literal["vector", "scalar", "fixed"]
+
+SCALE_NAMES = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")
+"""The six learned vectors of factors: α_A, α_M, s_qk, s_u, s_ν and s_z."""
+
+
+@dataclass(frozen=True)
+class ScaleConfig:
+    """One learned vector of factors: stored at `scale`, read as `stored · init / scale`.
+
+    Under Adam its effective learning rate is lr · init / scale ('Effective learning rates in Adam').
+    """
+
+    init: float | None = None
+    """Value at the start of training. Unset: the paper's, 0.05 for alpha and 1 for the others."""
+    scale: float | None = None
+    """Value at which it is stored. Unset: the paper's, 1 for s_u and s_nu, else 1/sqrt(d_model)."""
+    mode: ScaleMode = "vector"
+    """vector: one factor per element; scalar: one per layer; fixed: not learned."""
+
+
+@dataclass(frozen=True)
+class ResolvedScale:
+    """A `ScaleConfig` with the paper's values filled in for a given d_model."""
+
+    init: float
+    scale: float
+    mode: ScaleMode
+
+
+@dataclass(frozen=True)
+class ModelConfig:
+    """A Transformer: `arch` chooses the column of the paper's Table 1."""
+
+    arch: Arch = "ngpt"
+    """gpt: the baseline (left column); ngpt: the normalized Transformer (right column)."""
+    vocab_size: int = 32000
+    """V, the number of tokens."""
+    d_model: int = 1024
+    """D, the embedding dimension: the dimension of the sphere's space."""
+    n_layers: int = 24
+    """L, the number of layers, each one attention and one MLP block."""
+    n_heads: int = 16
+    """H, the number of attention heads; d_k = d_model / n_heads."""
+    n_kv_heads: int | None = None
+    """Heads of k and v for grouped-query attention. Unset: as many as n_heads."""
+    d_mlp: int | None = None
+    """F, the width of the MLP. Unset: 4 · d_model, as in the paper."""
+    context: int = 1024
+    """T, the longest sequence; longer ones need `model.extend_context`."""
+    rope_base: float = 10000.0
+    """Base of the rotary position embedding."""
+    update: Update = "lerp"
+    """How a block moves the hidden state on the sphere (nGPT)."""
+    qk_norm: bool = True
+    """Whether q and k are normalized per head, after the rotation (nGPT)."""
+    signed_alpha: bool = False
+    """Whether eigen learning rates may be negative; if not, |alpha| is used (nGPT)."""
+    normalize_in_forward: bool = False
+    """Whether matrices are normalized in the forward pass too, not only after a step (nGPT)."""
+    tie_embeddings: bool = False
+    """Whether E_output is E_input."""
+    alpha_attn: ScaleConfig = ScaleConfig()
+    """alpha_A, the eigen learning rates of the attention block (nGPT)."""
+    alpha_mlp: ScaleConfig = ScaleConfig()
+    """alpha_M, the eigen learning rates of the MLP block (nGPT)."""
+    s_qk: ScaleConfig = ScaleConfig()
+    """Factors on the normalized q and k, one vector per head (nGPT)."""
+    s_u: ScaleConfig = ScaleConfig()
+    """Factors on u, the linear branch of the MLP (nGPT)."""
+    s_nu: ScaleConfig = ScaleConfig()
+    """Factors on nu, the gate of the MLP, beside sqrt(d_model) (nGPT)."""
+    s_z: ScaleConfig = ScaleConfig()
+    """Factors on the logits, one per token of the vocabulary (nGPT)."""
+
+    def __post_init__(self) -> None:
+        require_choice("arch", self.arch, get_args(Arch))
+        require_choice("update", self.update, get_args(Update))
+        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "context"):
+            require_int(name, getattr(self, name))
+        for name in ("n_kv_heads", "d_mlp"):
+            if getattr(self, name) is not None:
+                require_int(name, getattr(self, name))
+        for name in ("qk_norm", "signed_alpha", "normalize_in_forward", "tie_embeddings"):
+            require_bool(name, getattr(self, name))
+        require_positive("rope_base", self.rope_base)
+        if self.d_model % self.n_heads:
+            raise UserError(
+                f"d_model must be divisible by n_heads, not {self.d_model} by {self.n_heads}"
+            )
+        if self.d_k % 2:
+            raise UserError(
+                f"d_model / n_heads must be even, since RoPE turns pairs of coordinates, "
+                f"not {self.d_model} / {self.n_heads} = {self.d_k}"
+            )
+        if self.n_heads % self.kv_heads:
+            raise UserError(
+                f"n_kv_heads must divide n_heads = {self.n_heads}, not be {self.kv_heads}"
+            )
+        for name in SCALE_NAMES:
+            _check_scale(name, getattr(self, name))
+        if self.arch == "gpt":
+            self._forbid_ngpt_fields()
+
+    def _forbid_ngpt_fields(self) -> None:
+        ngpt_only = ("update", "qk_norm", "signed_alpha", "normalize_in_forward", *SCALE_NAMES)
+        defaults = {f.name: f.default for f in dataclasses.fields(self)}
+        for name in ngpt_only:
+            if getattr(self, name) != defaults[name]:
+                raise UserError(f"{name} belongs to arch = 'ngpt'; a GPT has no such thing")
+
+    @property
+    def d_k(self) -> int:
+        """K, the dimension of one head."""
+        return self.d_model // self.n_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """The number of heads of k and v."""
+        return self.n_heads if self.n_kv_heads is None else self.n_kv_heads
+
+    @property
+    def mlp_width(self) -> int:
+        """F, the width of the MLP."""
+        return 4 * self.d_model if self.d_mlp is None else self.d_mlp
+
+    @property
+    def softmax_scale(self) -> float:
+        """1/sqrt(d_k) for GPT, sqrt(d_k) for nGPT, whose q·k has variance 1/d_k (point 4)."""
+        return math.sqrt(self.d_k) if self.arch == "ngpt" else 1 / math.sqrt(self.d_k)
+
+    def resolve_scale(self, name: str) -> ResolvedScale:
+        """The factors `name` with the paper's values where none were given."""
+        given: ScaleConfig = getattr(self, name)
+        paper_init = 0.05 if name.startswith("alpha") else 1.0
+        paper_scale = 1.0 if name in ("s_u", "s_nu") else 1 / math.sqrt(self.d_model)
+        return ResolvedScale(
+            init=paper_init if given.init is None else given.init,
+            scale=paper_scale if given.scale is None else given.scale,
+            mode=given.mode,
+        )
+
+
+def _check_scale(name: str, scale: object) -> None:
+    if not isinstance(scale, ScaleConfig):
+        raise UserError(f"{name} must be a ScaleConfig(init, scale, mode), not {scale!r}")
+    require_choice(f"{name}.mode", scale.mode, get_args(ScaleMode))
+    for field in ("init", "scale"):
+        if getattr(scale, field) is not None:
+            require_positive(f"{name}.{field}", getattr(scale, field))

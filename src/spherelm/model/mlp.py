@@ -1,0 +1,46 @@
+"""MLP: SwiGLU of GPT and nGPT.
+
+Shapes: B batch, T time, D d_model, F d_mlp. W_o_mlp is stored as the paper writes it, (F, D), and
+applied as `x @ W_o_mlp`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spherelm import kernels
+from spherelm.model.config import ModelConfig
+from spherelm.model.scale import Scale
+
+
+class MLP(nn.Module):
+    """(u · SiLU(ν)) W_oMLP with u = h W_u and ν = h W_ν; nGPT scales u by s_u, ν by s_ν·sqrt(D)."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        width, d_model = config.mlp_width, config.d_model
+        self.W_u = nn.Parameter(torch.empty(width, d_model))
+        self.W_nu = nn.Parameter(torch.empty(width, d_model))
+        self.W_o_mlp = nn.Parameter(torch.empty(width, d_model))
+        ngpt = config.arch == "ngpt"
+        self.s_u = Scale(width, config.resolve_scale("s_u")) if ngpt else None
+        self.s_nu = Scale(width, config.resolve_scale("s_nu")) if ngpt else None
+
+    def forward(self, h: Tensor) -> Tensor:
+        """h: (B, T, D) -> (B, T, D)"""
+        W_u, W_nu, W_o_mlp = self.W_u, self.W_nu, self.W_o_mlp
+        if self.config.normalize_in_forward:
+            W_u, W_nu, W_o_mlp = map(kernels.normalize, (W_u, W_nu, W_o_mlp))
+
+        u = F.linear(h, W_u)  # (B, T, F)
+        nu = F.linear(h, W_nu)  # (B, T, F)
+        if self.s_u is None or self.s_nu is None:
+            gated = kernels.swiglu(u, nu)
+        else:
+            gated = kernels.swiglu(u, nu, self.s_u(), self.s_nu() * math.sqrt(self.config.d_model))
+        return gated @ W_o_mlp

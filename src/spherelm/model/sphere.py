@@ -1,0 +1,67 @@
+"""The unit hypersphere: which parameters live on it, and how they are put back.
+
+Every matrix of an nGPT is a list of unit vectors, stored as (n_vectors, d_model), so that to
+normalize is always to divide by the length over the last dimension. One rule says which parameters
+those are: **the two-dimensional ones are matrices of vectors, the one-dimensional ones are factors.**
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from spherelm.errors import UserError
+from spherelm.kernels.reference import at_least_float32, normalize
+
+
+def matrices(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """The matrices of vectors of a model, by name: its two-dimensional parameters."""
+    return ((name, p) for name, p in model.named_parameters() if p.ndim == 2)
+
+
+def is_spherical(model: nn.Module) -> bool:
+    """Whether the rows of this model's matrices live on the unit sphere."""
+    return bool(getattr(model, "spherical", False))
+
+
+def row_norms(matrix: Tensor) -> Tensor:
+    """The length of every row: (n, D) -> (n, 1)."""
+    return torch.linalg.vector_norm(at_least_float32(matrix), dim=-1, keepdim=True)
+
+
+@torch.no_grad()
+def retract_(model: nn.Module) -> None:
+    """Normalize all matrices of an nGPT along the embedding dimension, in place (point 2).
+
+    Call it after each step of an optimizer that does not do it itself. Nothing to do for a GPT.
+    """
+    if is_spherical(model):
+        for _, matrix in matrices(model):
+            matrix.copy_(normalize(matrix))
+
+
+@torch.no_grad()
+def retract_strays_(model: nn.Module) -> None:
+    """Like `retract_`, but rows already on the sphere, to rounding, keep every bit.
+
+    For weights that were loaded: what a checkpoint of ours holds comes back exactly as it was, and
+    what came from elsewhere is normalized. A row without direction is an error.
+    """
+    if not is_spherical(model):
+        return
+    for name, matrix in matrices(model):
+        if matrix.is_meta:
+            continue
+        length = row_norms(matrix)
+        if not bool((torch.isfinite(length) & (length > 0)).all()):
+            raise UserError(f"{name} holds a row that is zero or not finite: it has no direction")
+        stray = (length - 1).abs() > 4 * torch.finfo(matrix.dtype).eps
+        matrix.copy_(torch.where(stray, normalize(matrix), matrix))
+
+
+@torch.no_grad()
+def largest_norm_deviation(model: nn.Module) -> float:
+    """max |‖row‖ − 1| over all rows of all matrices."""
+    return float(torch.stack([(row_norms(m) - 1).abs().max() for _, m in matrices(model)]).max())

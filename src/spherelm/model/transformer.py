@@ -1,0 +1,134 @@
+"""The Transformer: E_input, L blocks, E_output; GPT or nGPT by its config.
+
+Shapes: B batch, T time, D d_model, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spherelm import kernels
+from spherelm.errors import UserError
+from spherelm.model.block import GPTBlock, NGPTBlock, RMSNorm
+from spherelm.model.config import ModelConfig
+from spherelm.model.init import initialize_
+from spherelm.model.rope import RopeTable
+from spherelm.model.scale import Scale
+from spherelm.model.sphere import retract_strays_
+
+IGNORE_INDEX = -100
+"""A target with this value does not count in the loss."""
+
+
+class Transformer(nn.Module):
+    """A decoder-only Transformer: `model(tokens)` gives logits, `model.loss(...)` a scalar."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        ngpt = config.arch == "ngpt"
+        block = NGPTBlock if ngpt else GPTBlock
+        self.E_input = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        self.rope = RopeTable(config.context, config.d_k, config.rope_base)
+        self.blocks = nn.ModuleList(block(config) for _ in range(config.n_layers))
+        self.final_norm = None if ngpt else RMSNorm(config.d_model)
+        self.E_output = (
+            None
+            if config.tie_embeddings
+            else nn.Parameter(torch.empty(config.vocab_size, config.d_model))
+        )
+        self.s_z = Scale(config.vocab_size, config.resolve_scale("s_z")) if ngpt else None
+        self.register_load_state_dict_post_hook(lambda module, _: retract_strays_(module))
+        self.reset_parameters()
+
+    @property
+    def spherical(self) -> bool:
+        """Whether the rows of all matrices are unit vectors: nGPT."""
+        return self.config.arch == "ngpt"
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew; the way to fill a model that was built on the meta device."""
+        initialize_(self, self.config)
+
+    def extend_context(self, length: int) -> None:
+        """Allow sequences of up to `length` tokens; RoPE goes on with the same angles."""
+        self.rope.rebuild(max(length, self.rope.length))
+
+    def hidden(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
+        """The hidden state after the last block: (B, T) -> (B, T, D); in nGPT on the unit sphere.
+
+        `documents`, (B, T), numbers the document of each token; attention then stays inside it.
+        """
+        self._check(tokens)
+        h = F.embedding(tokens, self.E_input)  # (B, T, D)
+        if self.config.normalize_in_forward:
+            h = kernels.normalize(h)
+        device = h.device.type
+        if torch.is_autocast_enabled(device):  # the stream has the dtype of the products
+            h = h.to(torch.get_autocast_dtype(device))
+        rope = self.rope(tokens.shape[1])
+        mask = None if documents is None else _document_mask(documents)
+        for block in self.blocks:
+            h = block(h, rope, mask)
+        return h if self.final_norm is None else self.final_norm(h)
+
+    def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
+        """Logits z = (E_output h) · s_z: (B, T) -> (B, T, V), at least float32."""
+        h = self.hidden(tokens, documents)
+        logits = kernels.reference.at_least_float32(F.linear(h, self._output_embedding()))
+        return logits if self.s_z is None else logits * self.s_z()
+
+    def loss(
+        self,
+        tokens: Tensor,
+        targets: Tensor,
+        documents: Tensor | None = None,
+        reduction: Literal["mean", "sum"] = "mean",
+    ) -> Tensor:
+        """Cross-entropy of the next token, over the targets that are not `IGNORE_INDEX`."""
+        if targets.shape != tokens.shape:
+            raise UserError(
+                f"targets must have the shape of tokens {tuple(tokens.shape)}, "
+                f"not {tuple(targets.shape)}"
+            )
+        self._check_ids("targets", targets, allow=IGNORE_INDEX)
+        return kernels.linear_cross_entropy(
+            self.hidden(tokens, documents),
+            self._output_embedding(),
+            None if self.s_z is None else self.s_z(),
+            targets,
+            IGNORE_INDEX,
+            reduction,
+        )
+
+    def _output_embedding(self) -> Tensor:
+        E_output = self.E_input if self.E_output is None else self.E_output
+        return kernels.normalize(E_output) if self.config.normalize_in_forward else E_output
+
+    def _check(self, tokens: Tensor) -> None:
+        if tokens.ndim != 2 or tokens.numel() == 0:
+            raise UserError(f"tokens must be a non-empty (batch, time), not {tuple(tokens.shape)}")
+        self._check_ids("tokens", tokens)
+
+    def _check_ids(self, name: str, ids: Tensor, allow: int | None = None) -> None:
+        """Refuse ids outside the vocabulary; only on the CPU, where to look does not stall."""
+        if ids.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        outside = (ids < 0) | (ids >= self.config.vocab_size)
+        if allow is not None:
+            outside &= ids != allow
+        if bool(outside.any()):
+            raise UserError(
+                f"{name} must be ids from 0 to {self.config.vocab_size - 1} (vocab_size), "
+                f"not {int(ids[outside][0])}"
+            )
+
+
+def _document_mask(documents: Tensor) -> Tensor:
+    """True where position i may see position j: j ≤ i in the same document.  -> (B, 1, T, T)"""
+    same = documents[:, :, None] == documents[:, None, :]
+    return same.tril()[:, None]

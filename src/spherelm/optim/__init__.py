@@ -1,0 +1,1 @@
+"""Optimization: AdamW whose step ends on the sphere, and the cosine schedule."""

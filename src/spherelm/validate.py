@@ -1,0 +1,47 @@
+"""Checks of single values that end in one line naming the field."""
+
+from __future__ import annotations
+
+import math
+
+from spherelm.errors import UserError
+
+
+def require_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
+    """`value` is one of the words in `valid`."""
+    if value not in valid:
+        raise UserError(f"{name} must be one of {', '.join(valid)}, not {value!r}")
+
+
+def require_bool(name: str, value: object) -> None:
+    """`value` is true or false, not a number that means one of them."""
+    if not isinstance(value, bool):
+        raise UserError(f"{name} must be true or false, not {value!r}")
+
+
+def require_int(name: str, value: object, at_least: int = 1) -> None:
+    """`value` is a whole number of at least `at_least`."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
+        raise UserError(f"{name} must be a whole number of at least {at_least}, not {value!r}")
+
+
+def require_positive(name: str, value: object) -> None:
+    """`value` is a finite number above 0."""
+    if not _is_number(value) or value <= 0:  # type: ignore[operator]
+        raise UserError(f"{name} must be a finite number above 0, not {value!r}")
+
+
+def require_non_negative(name: str, value: object) -> None:
+    """`value` is a finite number of at least 0."""
+    if not _is_number(value) or value < 0:  # type: ignore[operator]
+        raise UserError(f"{name} must be a finite number of at least 0, not {value!r}")
+
+
+def require_fraction(name: str, value: object) -> None:
+    """`value` is at least 0 and below 1."""
+    if not _is_number(value) or not 0 <= value < 1:  # type: ignore[operator]
+        raise UserError(f"{name} must be at least 0 and below 1, not {value!r}")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
