@@ -33,7 +33,7 @@ _HOME = {
     "retract_": "spherelm.model.sphere",
 }
 
-__all__ = [*sorted(_HOME), "presets"]  # noqa: PLE0604
+__all__ = [*sorted(_HOME), "presets"]
 
 
 def __getattr__(name: str) -> object:

@@ -8,6 +8,8 @@ sequences, and for GPT weight decay 0.1 and 2000 steps of warmup. Its learning r
 
 from __future__ import annotations
 
+import dataclasses
+
 from spherelm.config import OptimConfig, RunConfig, TrainConfig
 from spherelm.errors import UserError, nearest
 from spherelm.model.config import Arch, ModelConfig, ScaleConfig
@@ -24,24 +26,29 @@ def _optim(arch: Arch, lr: float, warmup_steps: int) -> OptimConfig:
     return OptimConfig(lr=lr, weight_decay=0.1, warmup_steps=warmup_steps)
 
 
-def _short_run(arch: Arch, alpha_init: float, s_z_init: float) -> dict[str, ScaleConfig]:
-    """Starting values for runs of some hundred steps, where the paper's need too long to grow."""
-    if arch == "gpt":
-        return {}
-    alpha = ScaleConfig(init=alpha_init)
-    return {"alpha_attn": alpha, "alpha_mlp": alpha, "s_z": ScaleConfig(init=s_z_init)}
+def _for_short_run(model: ModelConfig) -> ModelConfig:
+    """Starting values for some hundred steps, where the paper's need too long to grow.
+
+    s_z starts at 1 in the paper, which holds logits within ±1; alpha at 0.05, "in the order of
+    1/n_layers" of its 24 layers. docs/results/compare.md has what they do to a short run.
+    """
+    if model.arch == "gpt":
+        return model
+    alpha, s_z = ScaleConfig(init=0.2), ScaleConfig(init=8.0)
+    return dataclasses.replace(model, alpha_attn=alpha, alpha_mlp=alpha, s_z=s_z)
 
 
 def _debug(arch: Arch) -> RunConfig:
     return RunConfig(
-        model=ModelConfig(
-            arch=arch,
-            vocab_size=BYTES_VOCAB,
-            d_model=64,
-            n_layers=2,
-            n_heads=4,
-            context=64,
-            **_short_run(arch, alpha_init=0.2, s_z_init=8.0),
+        model=_for_short_run(
+            ModelConfig(
+                arch=arch,
+                vocab_size=BYTES_VOCAB,
+                d_model=64,
+                n_layers=2,
+                n_heads=4,
+                context=64,
+            )
         ),
         optim=_optim(arch, lr=4e-3 if arch == "gpt" else 1e-2, warmup_steps=2),
         train=TrainConfig(
@@ -52,14 +59,15 @@ def _debug(arch: Arch) -> RunConfig:
 
 def _nano(arch: Arch) -> RunConfig:
     return RunConfig(
-        model=ModelConfig(
-            arch=arch,
-            vocab_size=BYTES_VOCAB,
-            d_model=128,
-            n_layers=4,
-            n_heads=4,
-            context=256,
-            **_short_run(arch, alpha_init=0.2, s_z_init=8.0),
+        model=_for_short_run(
+            ModelConfig(
+                arch=arch,
+                vocab_size=BYTES_VOCAB,
+                d_model=128,
+                n_layers=4,
+                n_heads=4,
+                context=256,
+            )
         ),
         optim=_optim(arch, lr=2e-3 if arch == "gpt" else 8e-3, warmup_steps=30),
         train=TrainConfig(
@@ -121,7 +129,10 @@ _CONTEXTS = {"1k": 1024, "4k": 4096, "8k": 8192}
 
 def names() -> list[str]:
     """The names of all presets."""
-    sizes = [*_SMALL_SIZES, *(f"{size}-{context}" for size in _PAPER_SIZES for context in _CONTEXTS)]
+    sizes = [
+        *_SMALL_SIZES,
+        *(f"{size}-{context}" for size in _PAPER_SIZES for context in _CONTEXTS),
+    ]
     return [f"{arch}-{size}" for arch in ARCHS for size in sizes]
 
 

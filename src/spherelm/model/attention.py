@@ -17,7 +17,7 @@ from spherelm.model.scale import Scale
 
 
 class Attention(nn.Module):
-    """softmax(q kᵀ · softmax_scale + M) v W_o, with q and k rotated (and, in nGPT, on the sphere)."""
+    """softmax(q kᵀ · softmax_scale + M) v W_o; q and k are rotated, and in nGPT on the sphere."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()

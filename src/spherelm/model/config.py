@@ -25,7 +25,7 @@ SCALE_NAMES = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")
 class ScaleConfig:
     """One learned vector of factors: stored at `scale`, read as `stored · init / scale`.
 
-    Under Adam its effective learning rate is lr · init / scale ('Effective learning rates in Adam').
+    Under Adam its effective learning rate is lr · init / scale (paper, 'Effective learning rates').
     """
 
     init: float | None = None

@@ -49,7 +49,7 @@ class RopeTable(nn.Module):
         self.table = rope_table(length, self.d_k, self.base, self.table.device, wide)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.rebuild(self.length)
         return self
 

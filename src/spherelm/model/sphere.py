@@ -2,7 +2,7 @@
 
 Every matrix of an nGPT is a list of unit vectors, stored as (n_vectors, d_model), so that to
 normalize is always to divide by the length over the last dimension. One rule says which parameters
-those are: **the two-dimensional ones are matrices of vectors, the one-dimensional ones are factors.**
+those are: **two-dimensional parameters are matrices of vectors, one-dimensional ones are factors.**
 """
 
 from __future__ import annotations

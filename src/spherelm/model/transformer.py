@@ -42,7 +42,9 @@ class Transformer(nn.Module):
             else nn.Parameter(torch.empty(config.vocab_size, config.d_model))
         )
         self.s_z = Scale(config.vocab_size, config.resolve_scale("s_z")) if ngpt else None
-        self.register_load_state_dict_post_hook(lambda module, _: retract_strays_(module))
+        self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
+            lambda module, _: retract_strays_(module)
+        )
         self.reset_parameters()
 
     @property

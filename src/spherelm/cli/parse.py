@@ -1,0 +1,66 @@
+"""Flags from a frozen dataclass: tyro reads them and makes the help, mistakes end in one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+from collections.abc import Iterator
+from typing import TypeVar
+
+from spherelm.errors import UserError
+
+A = TypeVar("A")
+
+
+def parse(flags: type[A], argv: list[str], verb: str, default: A | None = None) -> A:
+    """Parse `argv` into the dataclass `flags`; its field docstrings are the help."""
+    import tyro
+
+    def read() -> A:
+        shape = (tyro.conf.FlagCreatePairsOff,)
+        prog = f"spherelm {verb}"
+        if default is None:
+            return tyro.cli(flags, args=argv, prog=prog, config=shape)
+        return tyro.cli(flags, args=argv, prog=prog, config=shape, default=default)
+
+    if {"-h", "--help"} & set(argv):
+        return read()  # prints the help and exits
+    complaint = io.StringIO()
+    try:
+        with _wide_terminal(), contextlib.redirect_stderr(complaint):
+            return read()
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+    raise UserError(f"{_one_line(complaint.getvalue())} (spherelm {verb} --help lists the options)")
+
+
+@contextlib.contextmanager
+def _wide_terminal() -> Iterator[None]:
+    """Keep tyro from wrapping its messages."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = "10000"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+def _one_line(complaint: str) -> str:
+    """tyro's framed message as one line: what is wrong, and the option it thinks was meant."""
+    rows = [row.strip("│ ").strip() for row in complaint.splitlines() if row.startswith("│")]
+    sections: list[list[str]] = [[]]
+    for row in rows:
+        if row and set(row) == {"─"}:
+            sections.append([])
+        else:
+            sections[-1].append(row)
+    message = " ".join(sections[0]).removeprefix("Error parsing ")
+    for section in sections[1:]:
+        if section and section[0].startswith("Perhaps you meant"):
+            return f"{message}; did you mean {section[1].split()[0]}?"
+    return message
