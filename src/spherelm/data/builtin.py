@@ -1,0 +1,122 @@
+"""The built-in corpus: the Python standard library's own sources, with their documentation.
+
+Every Python installation carries them, so the first run needs no network and no text of others.
+Each file is a document, in the order of their paths; files whose path hashes below a twentieth are
+held out for validation. Tokens are bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import sysconfig
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from spherelm.data.dataset import TokenDataset, open_dataset, write_manifest
+from spherelm.data.shards import ShardHeader, shard_name, write_shard
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.errors import UserError
+
+VAL_SHARE = 1 / 20
+SKIPPED_FOLDERS = frozenset(
+    # Packages that are not Python's own; tests, which many installations lack; demonstrations.
+    ("site-packages", "dist-packages", "test", "tests", "idle_test", "turtledemo", "__pycache__")
+)
+SKIPPED_PREFIX = "_sysconfigdata"  # how this very Python was built: not a text to learn from
+
+_temporary: list[tempfile.TemporaryDirectory[str]] = []
+"""Kept until the process ends, where no cache folder can be written."""
+
+
+def open_builtin() -> TokenDataset:
+    """The built-in corpus, from the user's cache; the first use takes a second to make it."""
+    documents = list(_documents(Path(sysconfig.get_path("stdlib"))))
+    if not documents:
+        raise UserError("this Python carries no sources of its library; give --data a folder")
+    digest = hashlib.blake2b(digest_size=8)
+    for path, text in documents:
+        digest.update(f"{path}\n{len(text)}\n".encode() + text)
+    name = f"builtin-{platform.python_version()}-{digest.hexdigest()}"
+    try:
+        return _open_or_write(_cache_folder() / name, documents)
+    except OSError:  # a home that cannot be written
+        _temporary.append(tempfile.TemporaryDirectory(prefix="spherelm-"))
+        return _open_or_write(Path(_temporary[-1].name) / name, documents)
+
+
+def _open_or_write(folder: Path, documents: list[tuple[str, bytes]]) -> TokenDataset:
+    if folder.is_dir():
+        try:
+            return open_dataset(folder, verify=True)
+        except UserError:  # a damaged cache is simply made again
+            shutil.rmtree(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        _write(Path(scratch) / "corpus", documents)
+        try:
+            os.rename(Path(scratch) / "corpus", folder)
+        except OSError:
+            if not folder.is_dir():
+                raise  # else another process was faster, with the same content
+    return open_dataset(folder, verify=False)
+
+
+def _write(folder: Path, documents: list[tuple[str, bytes]]) -> None:
+    tokenizer = ByteTokenizer()
+    tokenizer.save(folder / "tokenizer")
+    shards: dict[str, list[ShardHeader]] = {}
+    for split in ("train", "val"):
+        texts = [text for path, text in documents if _held_out(path) == (split == "val")]
+        lengths = np.array([len(text) + 1 for text in texts], np.int64)
+        starts = np.cumsum(lengths) - lengths
+        tokens = np.full(lengths.sum(), tokenizer.end_of_document, np.uint16)
+        for start, text in zip(starts, texts, strict=True):
+            tokens[start : start + len(text)] = np.frombuffer(text, np.uint8)
+        header = write_shard(
+            folder,
+            shard_name(split, 0),
+            tokens,
+            starts,
+            split=split,
+            text_bytes=sum(map(len, texts)),
+            tokenizer=tokenizer.name,
+            tokenizer_fingerprint=tokenizer.fingerprint,
+        )
+        shards[split] = [header]
+    write_manifest(folder, tokenizer, shards)
+
+
+def _documents(library: Path) -> Iterator[tuple[str, bytes]]:
+    """Relative path and text of every source file, in the order of the paths."""
+    for name in sorted(_source_files(library)):
+        text = (library / name).read_bytes()
+        try:
+            text.decode()
+        except UnicodeDecodeError:
+            continue
+        if text:
+            yield name, text
+
+
+def _source_files(library: Path) -> Iterator[str]:
+    for folder, subfolders, files in os.walk(library):
+        subfolders[:] = set(subfolders) - SKIPPED_FOLDERS
+        for file in files:
+            if file.endswith(".py") and not file.startswith(SKIPPED_PREFIX):
+                yield (Path(folder) / file).relative_to(library).as_posix()
+
+
+def _held_out(path: str) -> bool:
+    digest = hashlib.blake2b(path.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < VAL_SHARE * 2**64
+
+
+def _cache_folder() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "spherelm"

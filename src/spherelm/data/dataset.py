@@ -1,0 +1,230 @@
+"""A dataset: a folder of token shards, opened for reading.
+
+`spherelm prepare` writes `dataset.json` last, so a folder that has one is complete. nanoGPT's
+folders (`train.bin` and `val.bin`, raw uint16) are read as they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spherelm.data.shards import (
+    DTYPES,
+    Shard,
+    ShardHeader,
+    check_shard,
+    open_shard,
+    read_json,
+    shard_name,
+    write_json,
+)
+from spherelm.data.tokenizer import Tokenizer, load_tokenizer
+from spherelm.errors import UserError
+
+FORMAT, VERSION = "spherelm dataset", 1
+MANIFEST = "dataset.json"
+VERIFY_LIMIT = 2 << 30
+"""Up to this many bytes of tokens, checksums are verified whenever a dataset is opened: about a
+second. Above it only when asked; the sizes of files are checked always."""
+
+
+@dataclass(frozen=True)
+class TokenSplit:
+    """The training or the validation part: the tokens of its shards, one after another."""
+
+    name: str
+    shards: tuple[Shard, ...]
+    fingerprint: str
+    """Changes with any token."""
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(len(shard.tokens) for shard in self.shards)
+
+    @property
+    def n_bytes(self) -> int | None:
+        """UTF-8 bytes of the text; None where that is not known (nanoGPT's files)."""
+        total = sum(shard.header.text_bytes for shard in self.shards)
+        return total if all(shard.starts is not None for shard in self.shards) else None
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """What turns a loss into bits per byte: loss / ln 2 / bytes_per_token."""
+        return None if self.n_bytes is None else self.n_bytes / self.n_tokens
+
+
+class TokenDataset:
+    """Tokens for training and validation, and the tokenizer that made them."""
+
+    def __init__(
+        self, path: Path, splits: Mapping[str, TokenSplit], vocab_size: int | None
+    ) -> None:
+        self.path = path
+        self._splits = dict(splits)
+        self._vocab_size = vocab_size
+
+    @property
+    def train(self) -> TokenSplit:
+        return self._split("train")
+
+    @property
+    def val(self) -> TokenSplit:
+        return self._split("val")
+
+    def _split(self, name: str) -> TokenSplit:
+        if name not in self._splits:
+            raise UserError(f"{self.path} has no {name} split; prepare it with --val-fraction 0.01")
+        return self._splits[name]
+
+    @cached_property
+    def vocab_size(self) -> int:
+        """The tokenizer's; where none is known, one more than the largest token."""
+        if self._vocab_size is not None:
+            return self._vocab_size
+        return 1 + max(
+            int(shard.tokens.max()) for split in self._splits.values() for shard in split.shards
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes with any token of any split; a run goes on only with the same data."""
+        return _digest(f"{name} {split.fingerprint}" for name, split in self._splits.items())
+
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that was copied into the folder when the data was prepared."""
+        folder = self.path / "tokenizer"
+        if not folder.is_dir():
+            raise UserError(f"{self.path} has no tokenizer of its own; name one with --tokenizer")
+        return load_tokenizer(folder)
+
+
+def open_dataset(
+    path: str | Path | None = None, verify: bool | None = None, vocab_size: int | None = None
+) -> TokenDataset:
+    """Open a prepared folder, a nanoGPT folder, or (None) the built-in corpus.
+
+    `verify` says whether checksums are verified; by default they are, up to `VERIFY_LIMIT`.
+    `vocab_size` matters to nanoGPT folders alone, which do not say theirs.
+    """
+    if path is None:
+        from spherelm.data.builtin import open_builtin
+
+        return open_builtin()
+    path = Path(path)
+    if (path / MANIFEST).is_file():
+        return _open_prepared(path, verify)
+    if (path / "train.bin").is_file():
+        return _open_nanogpt(path, vocab_size)
+    if not path.is_dir():
+        raise UserError(f"data folder {path} does not exist; make it with `spherelm prepare`")
+    if (path / "prepare.json").is_file():
+        raise UserError(f"{path} is not complete; run the same `spherelm prepare` again to go on")
+    raise UserError(f"{path} holds no tokens: neither {MANIFEST} nor train.bin is there")
+
+
+def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
+    manifest = read_json(path / MANIFEST, FORMAT, VERSION)
+    try:
+        vocab_size = int(manifest["tokenizer"]["vocab_size"])
+        counts = {
+            name: (int(split["shards"]), int(split["tokens"]))
+            for name, split in manifest["splits"].items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise UserError(f"{path / MANIFEST} is damaged; run `spherelm prepare` again") from None
+    splits = {}
+    for name, (n_shards, n_tokens) in counts.items():
+        shards = tuple(open_shard(path, shard_name(name, i)) for i in range(n_shards))
+        splits[name] = TokenSplit(name, shards, _digest(map(_identity, shards)))
+        if splits[name].n_tokens != n_tokens:
+            raise UserError(f"{path / MANIFEST} is damaged: its {name} shards have other counts")
+    shards = tuple(shard for split in splits.values() for shard in split.shards)
+    if verify is None:
+        verify = sum(shard.tokens.nbytes for shard in shards) <= VERIFY_LIMIT
+    if verify:
+        with ThreadPoolExecutor() as pool:  # crc32 lets go of the interpreter
+            list(pool.map(lambda shard: check_shard(path, shard), shards))
+    return TokenDataset(path, splits, vocab_size)
+
+
+def _identity(shard: Shard) -> str:
+    h = shard.header
+    return f"{h.dtype} {h.count} {h.tokens_crc32} {h.starts_crc32} {h.tokenizer_fingerprint}"
+
+
+def _open_nanogpt(path: Path, vocab_size: int | None) -> TokenDataset:
+    """`train.bin` and `val.bin`. `meta.pkl`, if any, is left alone: unpickling runs code."""
+    splits = {}
+    for name in ("train", "val"):
+        file = path / f"{name}.bin"
+        if file.is_file():
+            tokens = read_nanogpt(file)
+            header = ShardHeader(name, "uint16", len(tokens), 0, 0, "unknown", "", 0, 0)
+            shard = Shard(file.name, header, tokens, None)
+            splits[name] = TokenSplit(name, (shard,), _sampled_digest(tokens))
+    return TokenDataset(path, splits, vocab_size)
+
+
+def read_nanogpt(file: Path) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    """Map one of nanoGPT's `.bin` files into memory."""
+    size = file.stat().st_size
+    if size == 0 or size % 2:
+        raise UserError(f"{file} is not a nanoGPT file of uint16 tokens: it has {size} bytes")
+    try:
+        return np.asarray(np.memmap(file, DTYPES["uint16"], mode="r"))
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from None
+
+
+def _sampled_digest(tokens: np.ndarray[Any, np.dtype[np.uint16]], samples: int = 64) -> str:
+    """Tells one file from another by its size and 64 windows of it; it is no checksum."""
+    window = 1 << 15
+    last = max(0, len(tokens) - window)
+    digest = hashlib.blake2b(str(len(tokens)).encode(), digest_size=16)
+    for start in np.linspace(0, last, samples if last else 1).astype(np.int64):
+        digest.update(tokens[start : start + window].tobytes())
+    return digest.hexdigest()
+
+
+def _digest(parts: Any) -> str:
+    return hashlib.blake2b("\n".join(parts).encode(), digest_size=16).hexdigest()
+
+
+def write_manifest(
+    folder: Path, tokenizer: Tokenizer, shards: Mapping[str, Sequence[ShardHeader]], **fields: Any
+) -> dict[str, Any]:
+    """Write `dataset.json`, which says that the folder is complete, and return what it says."""
+    splits = {name: _totals(headers) for name, headers in shards.items() if headers}
+    manifest = {
+        "tokenizer": {
+            "name": tokenizer.name,
+            "fingerprint": tokenizer.fingerprint,
+            "vocab_size": tokenizer.vocab_size,
+            "end_of_document": tokenizer.end_of_document,
+        },
+        "splits": splits,
+        **fields,
+    }
+    write_json(folder / MANIFEST, {"format": FORMAT, "version": VERSION, **manifest})
+    return manifest
+
+
+def _totals(headers: Sequence[ShardHeader]) -> dict[str, Any]:
+    tokens = sum(header.count for header in headers)
+    text_bytes = sum(header.text_bytes for header in headers)
+    return {
+        "shards": len(headers),
+        "dtype": headers[0].dtype,
+        "tokens": tokens,
+        "documents": sum(header.documents for header in headers),
+        "text_bytes": text_bytes,
+        "bytes_per_token": text_bytes / tokens,
+    }

@@ -1,0 +1,311 @@
+"""Batches from token shards: shuffled, sharded by rank, prefetched, exactly resumable.
+
+Shapes: B sequences of a rank, T context. Block i of a shard is its tokens iT, …, iT + T: T + 1 of
+them, the last being the next block's first, so that every token is predicted once an epoch. The
+blocks of a split are numbered through its shards; none crosses from one shard to the next.
+
+Rank r of n takes the r-th part of every global batch, so the sequence of global batches, and with
+it the run, does not depend on how many devices share it.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import sliding_window_view
+from numpy.typing import NDArray
+from torch import Tensor
+
+from spherelm.data.dataset import TokenSplit
+from spherelm.data.order import TrainingOrder
+from spherelm.errors import UserError
+from spherelm.validate import require_int
+
+IGNORE_INDEX = -100
+"""Target of rows that only fill a rank's share of a validation batch; the loss skips it."""
+
+
+class Batch(NamedTuple):
+    """Sequences to learn from."""
+
+    tokens: Tensor
+    """(B, T) int64"""
+    targets: Tensor
+    """(B, T) int64: the token after each of `tokens`."""
+    documents: Tensor | None
+    """(B, T) int64: the number of each token's document, from 0 in every row; None unless asked."""
+
+
+class BlockReader:
+    """The blocks of a split, copied out of the memory-mapped shards."""
+
+    def __init__(self, split: TokenSplit, context: int, within_documents: bool = False) -> None:
+        require_int("context", context)
+        self.split, self.context = split, context
+        self.within_documents = within_documents
+        per_shard = [(len(shard.tokens) - 1) // context for shard in split.shards]
+        self._ends: NDArray[np.int64] = np.cumsum(per_shard)
+        self._firsts: NDArray[np.int64] = self._ends - np.array(per_shard, np.int64)
+        self.n_blocks = int(self._ends[-1])
+        if self.n_blocks == 0:
+            raise UserError(
+                f"the {split.name} split has {split.n_tokens} tokens, too few for one context of "
+                f"{context} and its last target; use more text or a shorter context"
+            )
+        if within_documents and any(shard.starts is None for shard in split.shards):
+            raise UserError(
+                "data.within_documents needs to know where documents start, which nanoGPT's files "
+                "do not say; make shards of them with `spherelm prepare`"
+            )
+        # Each shard as overlapping rows: block i is row i, without a copy.
+        self._rows = [
+            sliding_window_view(shard.tokens, context + 1)[::context] if n else None
+            for shard, n in zip(split.shards, per_shard, strict=True)
+        ]
+
+    def read(self, blocks: NDArray[np.int64], pin: bool = False) -> Batch:
+        """Copy the given blocks out; each token is widened to int64 on its way."""
+        shape = (len(blocks), self.context)
+        tokens = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
+        targets = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
+        documents = None
+        shards = np.searchsorted(self._ends, blocks, side="right")
+        local = blocks - self._firsts[shards]
+        gathered = self._gather(shards, local)  # (B, T + 1)
+        tokens.numpy()[:] = gathered[:, :-1]
+        targets.numpy()[:] = gathered[:, 1:]
+        if self.within_documents:
+            documents = torch.zeros(shape, dtype=torch.int64, pin_memory=pin)
+            self._number_documents(shards, local, documents.numpy())
+        return Batch(tokens, targets, documents)
+
+    def _gather(self, shards: NDArray[np.int64], local: NDArray[np.int64]) -> NDArray[Any]:
+        if (shards == shards[0]).all():  # the usual small dataset: one call for the batch
+            rows = self._rows[shards[0]]
+            assert rows is not None
+            return rows[local]
+        dtype = self.split.shards[0].tokens.dtype
+        gathered = np.empty((len(local), self.context + 1), dtype)
+        for i, (shard, block) in enumerate(zip(shards.tolist(), local.tolist(), strict=True)):
+            rows = self._rows[shard]
+            assert rows is not None
+            gathered[i] = rows[block]
+        return gathered
+
+    def _number_documents(
+        self, shards: NDArray[np.int64], local: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> None:
+        """Mark where a document starts inside a row; the running sum of the marks numbers it."""
+        for i, (shard, block) in enumerate(zip(shards.tolist(), local.tolist(), strict=True)):
+            starts = self.split.shards[shard].starts
+            assert starts is not None
+            begin = block * self.context
+            first, last = starts.searchsorted((begin + 1, begin + self.context))
+            if first < last:  # most rows of long documents have none
+                numbers[i, starts[first:last] - begin] = 1
+                np.cumsum(numbers[i], out=numbers[i])
+
+
+class Loader:
+    """An endless iterator over the training batches of one rank.
+
+    `batch_size` is that of the global batch, of which this rank gets `batch_size / world_size`
+    sequences. The whole state is `consumed`, the number of sequences handed out on all ranks:
+    what was prefetched and not handed out does not count.
+    """
+
+    def __init__(
+        self,
+        split: TokenSplit,
+        *,
+        context: int,
+        batch_size: int,
+        seed: int,
+        rank: int = 0,
+        world_size: int = 1,
+        within_documents: bool = False,
+        device: torch.device | str = "cpu",
+        prefetch: int = 2,
+    ) -> None:
+        require_int("batch_size", batch_size)
+        require_int("prefetch", prefetch, at_least=0)
+        if batch_size % world_size:
+            raise UserError(
+                f"train.batch_size must be a multiple of the {world_size} devices, not {batch_size}"
+            )
+        self.reader = BlockReader(split, context, within_documents)
+        self.batch_size, self.seed = batch_size, seed
+        self.rank, self.world_size = rank, world_size
+        self.device = torch.device(device)
+        self.prefetch = prefetch
+        self.consumed = 0
+        self._batches: Iterator[Batch] | None = None
+
+    @property
+    def n_blocks(self) -> int:
+        """Sequences of one epoch."""
+        return self.reader.n_blocks
+
+    @property
+    def epoch(self) -> float:
+        """How often the data has been seen."""
+        return self.consumed / self.n_blocks
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._batches is None:
+            read = _make_read(self)
+            self._batches = _Prefetcher(read, self.prefetch) if self.prefetch else _endless(read)
+        batch = _to_device(next(self._batches), self.device)
+        self.consumed += self.batch_size
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run stands in its data. A different batch size or world size may go on."""
+        return {
+            "consumed": self.consumed,
+            "seed": self.seed,
+            "context": self.reader.context,
+            "data": self.reader.split.fingerprint,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where `state` stopped; the data, its cut and its order must be the same."""
+        mine = self.state_dict()
+        for key, what in (
+            ("data", "tokens of the training data"),
+            ("context", "context"),
+            ("seed", "seed"),
+        ):
+            if state[key] != mine[key]:
+                raise UserError(
+                    f"cannot resume: the {what} must be {state[key]} as before, not {mine[key]}"
+                )
+        self.close()
+        self.consumed = int(state["consumed"])
+
+    def close(self) -> None:
+        """Stop prefetching; what was prefetched is forgotten and will be read again."""
+        if isinstance(self._batches, _Prefetcher):
+            self._batches.close()
+        self._batches = None
+
+
+def evaluation_batches(
+    split: TokenSplit,
+    *,
+    context: int,
+    n_sequences: int,
+    batch_size: int,
+    rank: int = 0,
+    world_size: int = 1,
+    within_documents: bool = False,
+    device: torch.device | str = "cpu",
+) -> Iterator[Batch]:
+    """A fixed set of blocks, the same at every call, evenly spread over the split.
+
+    `batch_size` is that of the global batch. All ranks get batches of one shape: where a rank has
+    fewer sequences than another, rows whose targets are `IGNORE_INDEX` fill its share. So sum the
+    losses and count the targets that are not ignored, over ranks, before dividing.
+    """
+    require_int("n_sequences", n_sequences)
+    require_int("batch_size", batch_size)
+    reader = BlockReader(split, context, within_documents)
+    n_sequences = min(n_sequences, reader.n_blocks)
+    blocks = np.arange(n_sequences, dtype=np.int64) * reader.n_blocks // n_sequences
+    pin = torch.device(device).type == "cuda"
+    for first in range(0, n_sequences, batch_size):
+        whole = blocks[first : first + batch_size]
+        share = -(-len(whole) // world_size)
+        mine = whole[rank * share : (rank + 1) * share]
+        filling = np.zeros(share - len(mine), np.int64)
+        batch = reader.read(np.concatenate([mine, filling]), pin)
+        batch.targets[len(mine) :] = IGNORE_INDEX
+        yield _to_device(batch, torch.device(device))
+
+
+def _make_read(loader: Loader) -> Callable[[], Batch]:
+    """The function that reads the next batch; it keeps its own position, ahead of `consumed`."""
+    reader, batch_size = loader.reader, loader.batch_size
+    order = TrainingOrder(reader.n_blocks, loader.seed)
+    share = batch_size // loader.world_size
+    mine = slice(loader.rank * share, (loader.rank + 1) * share)
+    pin = loader.device.type == "cuda"
+    position = loader.consumed
+
+    def read() -> Batch:
+        nonlocal position
+        blocks = order.blocks(position, batch_size)[mine]
+        position += batch_size
+        return reader.read(blocks, pin)
+
+    return read
+
+
+def _endless(read: Callable[[], Batch]) -> Iterator[Batch]:
+    while True:
+        yield read()
+
+
+def _to_device(batch: Batch, device: torch.device) -> Batch:
+    """Copy without waiting; pinned memory is not reused before the copy is done (by torch)."""
+    if device.type == "cpu":
+        return batch
+    tokens, targets, documents = (
+        None if t is None else t.to(device, non_blocking=True) for t in batch
+    )
+    assert tokens is not None
+    assert targets is not None
+    return Batch(tokens, targets, documents)
+
+
+class _Prefetcher:
+    """Reads ahead in a thread, at most `depth` batches; ends when it is closed or forgotten."""
+
+    def __init__(self, read: Callable[[], Batch], depth: int) -> None:
+        self._ready: queue.Queue[Batch | BaseException] = queue.Queue(depth)
+        self._stop = threading.Event()
+        arguments = (read, self._ready, self._stop)
+        self._thread = threading.Thread(target=_fill, args=arguments, daemon=True)
+        self._thread.start()
+        self._finalizer = weakref.finalize(self, self._stop.set)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        item = self._ready.get()
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def _fill(
+    read: Callable[[], Batch], ready: queue.Queue[Batch | BaseException], stop: threading.Event
+) -> None:
+    """The thread: read, and wait for room. It holds no reference to its owner."""
+    while not stop.is_set():
+        try:
+            item: Batch | BaseException = read()
+        except BaseException as error:  # raised again where the batch is asked for
+            item = error
+        while not stop.is_set():
+            try:
+                ready.put(item, timeout=0.1)
+                break
+            except queue.Full:
+                continue
+        if isinstance(item, BaseException):
+            return

@@ -1,0 +1,50 @@
+"""Small datasets on disk, written by the real writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spherelm.data.dataset import TokenDataset, open_dataset, write_manifest
+from spherelm.data.shards import shard_name, write_shard
+from spherelm.data.tokenizer import ByteTokenizer
+
+MakeDataset = Callable[..., TokenDataset]
+
+
+@pytest.fixture
+def make_dataset(tmp_path: Path) -> MakeDataset:
+    """`make_dataset([n, m, ...])`: train shards of those lengths whose tokens count up from 0.
+
+    Every token is its own position in the split (modulo 65536), so a test can tell from a batch
+    which tokens it holds. A document starts every `document` tokens of a shard.
+    """
+
+    def make(lengths: list[int], document: int = 10, name: str = "data") -> TokenDataset:
+        folder = tmp_path / name
+        tokenizer = ByteTokenizer()
+        tokenizer.save(folder / "tokenizer")
+        headers: dict[str, list[object]] = {"train": [], "val": []}
+        for split in headers:
+            position = 0
+            for i, length in enumerate(lengths):
+                tokens = np.arange(position, position + length).astype(np.uint16)
+                position += length
+                header = write_shard(
+                    folder,
+                    shard_name(split, i),
+                    tokens,
+                    np.arange(0, length, document),
+                    split=split,
+                    text_bytes=3 * length,
+                    tokenizer=tokenizer.name,
+                    tokenizer_fingerprint=tokenizer.fingerprint,
+                )
+                headers[split].append(header)
+        write_manifest(folder, tokenizer, headers)  # type: ignore[arg-type]
+        return open_dataset(folder)
+
+    return make

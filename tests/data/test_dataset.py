@@ -1,0 +1,162 @@
+"""Folders of shards: what is written is read, and what is damaged is refused by name."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from spherelm.data import builtin
+from spherelm.data.dataset import MANIFEST, open_dataset
+from spherelm.data.shards import read_header, smallest_dtype
+from spherelm.errors import UserError
+from tests.data.conftest import MakeDataset
+
+
+def test_what_is_written_is_read(make_dataset: MakeDataset) -> None:
+    data = make_dataset([30, 20])
+    assert data.vocab_size == 257
+    assert data.train.n_tokens == 50
+    assert data.train.n_bytes == 150
+    assert data.train.bytes_per_token == 3.0
+    assert [shard.tokens[0] for shard in data.train.shards] == [0, 30]
+    assert data.tokenizer().decode(data.tokenizer().encode("é\n")) == "é\n"
+    assert json.loads((data.path / "train-00000.json").read_text())["dtype"] == "uint16"
+
+
+def test_the_fingerprint_is_of_the_content_alone(make_dataset: MakeDataset) -> None:
+    data, twin = make_dataset([50]), make_dataset([50], name="twin")
+    assert data.fingerprint == twin.fingerprint
+    assert data.fingerprint != make_dataset([51], name="longer").fingerprint
+    assert data.fingerprint != make_dataset([50], document=9, name="cut").fingerprint
+
+
+@pytest.mark.parametrize("suffix", ["tokens", "starts"])
+def test_a_flipped_bit_is_refused_by_name(make_dataset: MakeDataset, suffix: str) -> None:
+    path = make_dataset([500]).path / f"val-00000.{suffix}"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1 << 3
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=rf"val-00000.{suffix} is damaged: its checksum"):
+        open_dataset(path.parent)
+    open_dataset(path.parent, verify=False)  # who asks for no check gets none
+
+
+@pytest.mark.parametrize("name", ["train-00001.tokens", "train-00000.starts"])
+def test_a_truncated_shard_is_refused_by_name_even_unverified(
+    make_dataset: MakeDataset, name: str
+) -> None:
+    path = make_dataset([500, 500]).path / name
+    os.truncate(path, path.stat().st_size - 1)
+    with pytest.raises(UserError, match=f"{name} is damaged: it has"):
+        open_dataset(path.parent, verify=False)
+
+
+def test_missing_and_damaged_files_are_refused_by_name(make_dataset: MakeDataset) -> None:
+    folder = make_dataset([500, 500]).path
+    manifest, header = folder / MANIFEST, folder / "train-00001.json"
+    good = {path: path.read_text() for path in (manifest, header)}
+    for path, content, message in (
+        (header, "{", "train-00001.json is damaged: it is not JSON"),
+        (header, '{"format": "other"}', "train-00001.json is not a spherelm shard"),
+        (header, '{"format": "spherelm shard", "version": 1}', "train-00001.json is damaged"),
+        (header, good[header].replace('"version": 1', '"version": 2'), "not version 1"),
+        (header, good[header].replace('"count": 500', '"count": 400'), "train-00001.tokens is"),
+        (manifest, good[manifest].replace("1000", "1001"), "dataset.json is damaged"),
+        (manifest, '{"format": "spherelm dataset", "version": 1}', "dataset.json is damaged"),
+    ):
+        path.write_text(content)
+        with pytest.raises(UserError, match=message) as caught:
+            open_dataset(folder)
+        assert "\n" not in str(caught.value)
+        path.write_text(good[path])
+    (folder / "train-00001.tokens").unlink()
+    with pytest.raises(UserError, match=r"cannot read shard .*train-00001.tokens"):
+        open_dataset(folder)
+
+
+def test_folders_without_tokens_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        open_dataset(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no tokens"):
+        open_dataset(tmp_path)
+    (tmp_path / "prepare.json").write_text("{}")
+    with pytest.raises(UserError, match="is not complete; run the same"):
+        open_dataset(tmp_path)
+
+
+def test_a_nanogpt_folder_is_read_as_it_is(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rng.integers(0, 500, 3000).astype("<u2").tofile(tmp_path / "train.bin")
+    np.full(100, 777, "<u2").tofile(tmp_path / "val.bin")
+    # Unpickling this would end the process.
+    (tmp_path / "meta.pkl").write_bytes(b"cos\n_exit\n(I3\ntR.")
+    data = open_dataset(tmp_path)
+    assert data.train.n_tokens == 3000
+    assert data.train.bytes_per_token is None
+    assert data.vocab_size == 778
+    assert open_dataset(tmp_path, vocab_size=50257).vocab_size == 50257
+    with pytest.raises(UserError, match="has no tokenizer of its own"):
+        data.tokenizer()
+    before = data.fingerprint
+    np.full(100, 778, "<u2").tofile(tmp_path / "val.bin")
+    assert open_dataset(tmp_path).fingerprint != before
+    (tmp_path / "train.bin").write_bytes(b"abc")
+    with pytest.raises(UserError, match=r"train.bin is not a nanoGPT file"):
+        open_dataset(tmp_path)
+
+
+def test_ids_fit_their_dtype() -> None:
+    assert smallest_dtype(65536) == "uint16"  # ids up to 65535
+    assert smallest_dtype(65537) == "uint32"
+
+
+def test_the_builtin_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    data = open_dataset()
+    assert data.path.parent == tmp_path / "spherelm"
+    assert data.vocab_size == 257
+    assert data.train.n_tokens > 5_000_000
+    assert 0.01 < data.val.n_tokens / data.train.n_tokens < 0.15
+    shard = data.train.shards[0]
+    assert shard.starts is not None
+    assert (shard.tokens[shard.starts[1:] - 1] == 256).all()
+    assert (shard.tokens == 256).sum() == shard.header.documents
+    # Its first document is the first source file, whole.
+    text = bytes(shard.tokens[: shard.starts[1] - 1].astype(np.uint8))
+    assert text == next(
+        text
+        for path, text in builtin._documents(Path(os.__file__).parent)
+        if not builtin._held_out(path)
+    )
+    # Used again as it is; made again when it is damaged, to the same content.
+    before = (data.path / MANIFEST).stat().st_mtime_ns
+    assert (open_dataset().path / MANIFEST).stat().st_mtime_ns == before
+    (data.path / "train-00000.tokens").write_bytes(b"x")
+    assert open_dataset().fingerprint == data.fingerprint
+    assert os.listdir(tmp_path / "spherelm") == [data.path.name]  # nothing is left lying
+
+
+def test_the_builtin_corpus_where_no_cache_can_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("a file is in the way of the folder")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert open_dataset().train.n_tokens > 5_000_000
+
+
+def test_opening_data_does_not_import_torch() -> None:
+    code = (
+        "import sys, spherelm.data.dataset as d; d.open_dataset(); import spherelm.cli.prepare;"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_headers_say_what_shards_hold(make_dataset: MakeDataset) -> None:
+    header = read_header(make_dataset([30], document=7).path, "train-00000")
+    assert (header.count, header.documents, header.split) == (30, 5, "train")
+    assert header.tokenizer == "bytes"

@@ -1,0 +1,73 @@
+"""Every block once an epoch, in an order that looks random."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from spherelm.data.order import Permutation, TrainingOrder
+
+
+@given(n=st.integers(1, 5000), key=st.binary(max_size=16))
+@settings(max_examples=60, deadline=None)
+def test_it_is_a_permutation(n: int, key: bytes) -> None:
+    image = Permutation(n, key)(np.arange(n, dtype=np.uint64))
+    assert np.array_equal(np.sort(image), np.arange(n))
+
+
+@given(n=st.integers(2**31, 2**45), first=st.integers(0, 2**30))
+@settings(max_examples=20, deadline=None)
+def test_a_huge_domain_costs_no_memory_and_has_no_collisions(n: int, first: int) -> None:
+    image = Permutation(n, b"key")(np.arange(first, first + 2000, dtype=np.uint64))
+    assert len(np.unique(image)) == 2000
+    assert image.max() < n
+
+
+@pytest.mark.parametrize("n", [5, 12, 97])
+def test_every_block_comes_to_every_position_equally_often(n: int) -> None:
+    # Over 4000 keys a cell of the n x n table expects 4000/n visits. The chi-square statistic of
+    # (n-1)^2 degrees of freedom has mean (n-1)^2 and deviation sqrt(2)(n-1): 5 deviations never
+    # happen by chance, a biased shuffle is tens away.
+    keys = 4000
+    table = np.zeros((n, n))
+    positions = np.arange(n, dtype=np.uint64)
+    for key in range(keys):
+        table[positions.astype(int), Permutation(n, str(key).encode())(positions).astype(int)] += 1
+    expected = keys / n
+    chi2 = ((table - expected) ** 2 / expected).sum()
+    assert abs(chi2 - (n - 1) ** 2) < 5 * np.sqrt(2) * (n - 1)
+
+
+def test_neighbours_do_not_stay_neighbours() -> None:
+    n = 10_000
+    image = Permutation(n, b"k")(np.arange(n, dtype=np.uint64)).astype(float)
+    # The correlation of two independent columns of n numbers has deviation 1/sqrt(n) = 0.01.
+    assert abs(np.corrcoef(image[:-1], image[1:])[0, 1]) < 0.05
+    assert abs(np.corrcoef(image, np.arange(n))[0, 1]) < 0.05
+
+
+@given(
+    n=st.integers(1, 300),
+    seed=st.integers(0, 2**40),
+    cuts=st.lists(st.integers(1, 400), min_size=1, max_size=6),
+)
+@settings(max_examples=60, deadline=None)
+def test_the_order_does_not_depend_on_how_it_is_asked_for(
+    n: int, seed: int, cuts: list[int]
+) -> None:
+    total = sum(cuts)
+    whole = TrainingOrder(n, seed).blocks(0, total)
+    order, parts, first = TrainingOrder(n, seed), [], 0
+    for count in cuts:
+        parts.append(order.blocks(first, count))
+        first += count
+    assert np.array_equal(np.concatenate(parts), whole)
+    for epoch in range(total // n):
+        assert np.array_equal(np.sort(whole[epoch * n : (epoch + 1) * n]), np.arange(n))
+
+
+def test_epochs_and_seeds_have_orders_of_their_own() -> None:
+    n = 1000
+    order = TrainingOrder(n, 0)
+    assert not np.array_equal(order.blocks(0, n), order.blocks(n, n))
+    assert not np.array_equal(order.blocks(0, n), TrainingOrder(n, 1).blocks(0, n))
