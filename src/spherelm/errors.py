@@ -14,6 +14,8 @@ from collections.abc import Iterable
 class UserError(ValueError):
     """A mistake in what the user gave us; the message is one line and names the remedy."""
 
+    exit_status = 2
+
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A hint for a misspelt name: the closest valid one, or all of them when nothing is close."""

@@ -39,7 +39,7 @@ def main(argv: list[str] | None = None) -> int:
         return int(importlib.import_module(f"spherelm.cli.{verb}").main(rest))
     except UserError as error:
         print(f"spherelm: {error}", file=sys.stderr)
-        return 2
+        return error.exit_status
     except KeyboardInterrupt:
         print("spherelm: interrupted", file=sys.stderr)
         return 130

@@ -1,0 +1,53 @@
+"""Where a run computes, and in which precision."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from contextlib import AbstractContextManager
+
+import torch
+
+from spherelm.config import Precision
+from spherelm.errors import UserError
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; "auto" is CUDA, then Apple's MPS, then the CPU."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            name = "cuda"
+        else:
+            name = "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise UserError(f"train.device must be auto, cpu, cuda or mps, not {name!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise UserError("train.device is cuda, but this machine shows no CUDA device; use cpu")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UserError(f"train.device is {name}, but there are {torch.cuda.device_count()} GPUs")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise UserError("train.device is mps, but this machine has none; use cpu")
+    return device
+
+
+def uses_bf16(precision: Precision, device: torch.device) -> bool:
+    """Whether matrix products run in bfloat16."""
+    return precision == "bf16" or (precision == "auto" and device.type == "cuda")
+
+
+def products(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+    """The context in which to run the model: autocast to bfloat16, or nothing."""
+    if uses_bf16(precision, device):
+        return torch.autocast(device.type, dtype=torch.bfloat16)
+    return contextlib.nullcontext()
+
+
+def prepare_torch(seed: int, deterministic: bool) -> None:
+    """Seed torch and set the switches that hold for the whole process."""
+    torch.manual_seed(seed)
+    torch.backends.cuda.matmul.allow_tf32 = not deterministic
+    if deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic)

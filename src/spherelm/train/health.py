@@ -1,0 +1,44 @@
+"""A loss that is not finite: what to tell the user, and where to look."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+
+from spherelm.errors import UserError
+from spherelm.model.transformer import Transformer
+
+
+class Diverged(UserError):
+    """The loss or the gradient became NaN or infinite; the run stopped and kept its checkpoints."""
+
+    exit_status = 3
+
+
+def diverged(
+    model: Transformer, step: int, loss: float, grad_norm: float, last_good: Path | None
+) -> Diverged:
+    """The error for a step that went wrong, with the norms of each layer's weights and gradients."""
+    number, what = (grad_norm, "norm of the gradient") if math.isfinite(loss) else (loss, "loss")
+    rescue = f"last good checkpoint: {last_good}" if last_good else "no checkpoint was written"
+    norms = "; ".join(
+        f"{name}: weights {weights:.3g}, gradients {gradients:.3g}"
+        for name, weights, gradients in layer_norms(model)
+    )
+    return Diverged(f"the {what} became {number} at step {step}; {rescue}; norms by layer: {norms}")
+
+
+@torch.no_grad()
+def layer_norms(model: Transformer) -> list[tuple[str, float, float]]:
+    """(name, norm of weights, norm of gradients) of the embeddings and of each block."""
+    parts = {"embeddings": [p for n, p in model.named_parameters() if not n.startswith("blocks.")]}
+    for index, block in enumerate(model.blocks):
+        parts[f"block {index}"] = list(block.parameters())
+    rows = []
+    for name, parameters in parts.items():
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        weight = float(torch.nn.utils.get_total_norm(parameters))
+        rows.append((name, weight, float(torch.nn.utils.get_total_norm(gradients))))
+    return rows

@@ -1,0 +1,356 @@
+"""The training loop: one run, from a configuration to a trained model in a run directory.
+
+for each step:  lr from the schedule → loss and gradients of the micro-batches → clip
+                → AdamW (whose step ends on the sphere) → metrics
+now and then:   evaluate, write a checkpoint
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherelm.config import RunConfig
+from spherelm.config_io import to_dict
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.loader import Batch, Loader, evaluation_batches
+from spherelm.errors import UserError
+from spherelm.eval.loss import Evaluation, evaluate
+from spherelm.model.sphere import matrices, retract_
+from spherelm.model.transformer import Transformer
+from spherelm.optim.adamw import AdamW
+from spherelm.optim.schedule import cosine_schedule
+from spherelm.train import checkpoint as checkpoints
+from spherelm.train import run_dir as run_dirs
+from spherelm.train.device import choose_device, prepare_torch, products
+from spherelm.train.health import diverged
+from spherelm.train.interrupt import StopRequest
+from spherelm.train.metrics import JsonLines, sphere_metrics
+from spherelm.train.parallel import parallelize, sum_floats
+from spherelm.train.reporter import Moment, Reporter, Silent
+from spherelm.train.run_dir import Resume, RunDir
+from spherelm.train.state import (
+    collect_random_state,
+    collect_tensors,
+    restore_random_state,
+    restore_tensors,
+)
+from spherelm.train.stopwatch import Stopwatch
+from spherelm.train.trackers import Tracker, open_trackers
+
+
+@dataclass(frozen=True)
+class TrainResult:
+    """How a run ended."""
+
+    step: int
+    finished: bool
+    """False where a signal stopped the run early."""
+    val_loss: float | None
+    checkpoint: Path | None
+    stopped_by: signal.Signals | None = None
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What a step leaves on the device: fetched when the next one is under way."""
+
+    step: int
+    lr: float
+    values: Tensor
+    """(2,): loss and norm of the gradient."""
+    seconds: float = 0.0
+
+
+def build_model(run: RunConfig, device: torch.device) -> Transformer:
+    """The model of a run, freshly initialized: the same weights on every device for a seed."""
+    model = Transformer(run.model)
+    if run.train.weight_storage == "bf16":
+        for _, matrix in matrices(model):
+            matrix.data = matrix.data.bfloat16()
+        retract_(model)
+    return model.to(device)
+
+
+def build_optimizer(run: RunConfig, model: Transformer) -> AdamW:
+    """The optimizer that the configuration describes."""
+    optim = run.optim
+    return AdamW(
+        model,
+        lr=optim.lr,
+        betas=(optim.beta1, optim.beta2),
+        eps=optim.eps,
+        weight_decay=optim.weight_decay,
+    )
+
+
+def check_data(run: RunConfig, dataset: TokenDataset) -> None:
+    """Refuse a data set that the model cannot learn from."""
+    if dataset.vocab_size > run.model.vocab_size:
+        raise UserError(
+            f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "
+            f"{run.model.vocab_size}; it must not be smaller"
+        )
+
+
+def train(
+    run: RunConfig,
+    dataset: TokenDataset,
+    out: Path,
+    *,
+    resume: Resume = "never",
+    force: bool = False,
+    reporter: Reporter | None = None,
+) -> TrainResult:
+    """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes."""
+    check_data(run, dataset)
+    run_dir = RunDir(out)
+    run_dirs.check_claim(run_dir, resume=resume, force=force)
+    trainer = Trainer(run, dataset, run_dir, reporter or Silent())
+    if resume == "auto" and run_dir.holds_a_run():
+        trainer.restore()
+    else:
+        run_dirs.create(run_dir, run)
+    return trainer.run_to_end()
+
+
+class Trainer:
+    """The parts of a run that move: model, optimizer, data, and how far they have come."""
+
+    def __init__(
+        self, run: RunConfig, dataset: TokenDataset, run_dir: RunDir, reporter: Reporter
+    ) -> None:
+        self.run, self.dataset, self.run_dir, self.reporter = run, dataset, run_dir, reporter
+        self.device = choose_device(run.train.device)
+        prepare_torch(run.train.seed, run.train.deterministic)
+        self.model = build_model(run, self.device)
+        parallelize(self.model, run.train)
+        self.optimizer = build_optimizer(run, self.model)
+        self.loader = Loader(
+            dataset.train,
+            context=run.model.context,
+            batch_size=run.train.batch_size,
+            seed=run.train.seed,
+            within_documents=run.data.within_documents,
+            device=self.device,
+        )
+        self.step = 0
+        self.val_loss: float | None = None
+        self._trackers: list[Tracker] = []
+
+    # ------------------------------------------------------------------ start and end
+
+    def restore(self) -> None:
+        """Go on from the newest checkpoint, if there is one; a damaged one is refused by name."""
+        folder = self.run_dir.checkpoints
+        checkpoints.clear_leftovers(folder)
+        newest = checkpoints.latest(folder)
+        if newest is None:
+            return
+        state = checkpoints.verify(newest)
+        if state["data"] != self.dataset.fingerprint:
+            raise UserError(
+                f"{newest} was trained on other data than {self.dataset.path}; "
+                f"give the same --data to resume"
+            )
+        tensors = collect_tensors(self.model, self.optimizer)
+        checkpoints.load_tensors(newest, tensors)
+        restore_tensors(self.model, self.optimizer, tensors, state["step"])
+        restore_random_state(state["random"])
+        self.loader.load_state_dict(state["loader"])
+        self.step, self.val_loss = state["step"], state["val_loss"]
+        self.reporter.note(f"resuming from {newest}")
+
+    def run_to_end(self) -> TrainResult:
+        """Train until the last step, a signal, or an error; checkpoints are kept in any case."""
+        first, steps = self.step, self.run.train.steps
+        self._metrics = JsonLines(self.run_dir.metrics, keep_until=first)
+        self._speed = JsonLines(self.run_dir.speed, keep_until=first)
+        self._trackers = open_trackers(self.run, self.run_dir.tensorboard, first)
+        self._clock = Stopwatch()
+        self._pending: StepOutcome | None = None
+        self.reporter.started(self.run_dir.root.name, first, steps)
+        try:
+            with StopRequest() as stop:
+                while self.step < steps and stop.signal is None:
+                    self._advance()
+            if self.step < steps:
+                self._flush()
+                self._save()
+        finally:
+            self.reporter.finished()
+            self.loader.close()
+            self._metrics.close()
+            self._speed.close()
+            for tracker in self._trackers:
+                tracker.close()
+        return TrainResult(
+            step=self.step,
+            finished=self.step == steps,
+            val_loss=self.val_loss,
+            checkpoint=checkpoints.latest(self.run_dir.checkpoints),
+            stopped_by=stop.signal,
+        )
+
+    # ------------------------------------------------------------------ one step
+
+    def _advance(self) -> None:
+        """One optimizer step, and what is due after it."""
+        train = self.run.train
+        outcome = self._optimizer_step()
+        self._flush()  # of the step before: the device computes this one meanwhile
+        last = self.step == train.steps
+        due_evaluation = last or (train.eval_every and self.step % train.eval_every == 0)
+        due_checkpoint = last or (
+            train.checkpoint_every and self.step % train.checkpoint_every == 0
+        )
+        if due_evaluation or due_checkpoint:
+            outcome = dataclasses.replace(outcome, values=outcome.values.cpu())  # waits for it
+        self._pending = dataclasses.replace(outcome, seconds=self._clock.lap())
+        if due_evaluation:
+            self._evaluate()
+        if due_checkpoint:
+            self._flush()
+            self._save()
+
+    def _optimizer_step(self) -> StepOutcome:
+        run = self.run
+        lr = cosine_schedule(
+            self.step,
+            steps=run.train.steps,
+            peak=run.optim.lr,
+            warmup_steps=run.optim.warmup_steps,
+            final=run.optim.final_lr,
+        )
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        self.optimizer.zero_grad()
+        loss = self._accumulate_gradients(next(self.loader))
+        clip = run.optim.grad_clip or math.inf
+        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        self.optimizer.step()
+        self.step += 1
+        return StepOutcome(self.step, lr, torch.stack((loss, grad_norm)))
+
+    def _accumulate_gradients(self, batch: Batch) -> Tensor:
+        """Gradients of the mean loss over the tokens of a step, a micro-batch at a time."""
+        size = self.run.train.micro_batch_size or batch.tokens.shape[0]
+        total = torch.zeros((), device=self.device)
+        for part in micro_batches(batch, size):
+            with products(self.run.train.precision, self.device):
+                loss = self.model.loss(part.tokens, part.targets, part.documents, reduction="sum")
+            loss = loss / batch.targets.numel()
+            loss.backward()
+            total += loss.detach()
+        return total
+
+    # ------------------------------------------------------------------ what is due
+
+    def _flush(self, extra: dict[str, Any] | None = None) -> None:
+        """Write the metrics of the pending step; stop the run if they are not finite."""
+        if self._pending is None:
+            return
+        outcome, self._pending = self._pending, None
+        loss, grad_norm = outcome.values.tolist()
+        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+            last_good = checkpoints.latest(self.run_dir.checkpoints)
+            raise diverged(self.model, outcome.step, loss, grad_norm, last_good)
+        tokens = outcome.step * self.run.tokens_per_step
+        record = {
+            "step": outcome.step,
+            "tokens": tokens,
+            "loss": loss,
+            "lr": outcome.lr,
+            "grad_norm": grad_norm,
+            **(extra or {}),
+        }
+        self._metrics.write(record)
+        for tracker in self._trackers:
+            tracker.log(record)
+        speed = self.run.tokens_per_step / outcome.seconds
+        self._speed.write(
+            {
+                "step": outcome.step,
+                "seconds": round(outcome.seconds, 6),
+                "tokens_per_second": round(speed, 1),
+                "peak_memory_bytes": peak_memory(self.device),
+            }
+        )
+        self.reporter.stepped(
+            Moment(
+                step=outcome.step,
+                steps=self.run.train.steps,
+                tokens=tokens,
+                loss=loss,
+                lr=outcome.lr,
+                grad_norm=grad_norm,
+                tokens_per_second=self._clock.smooth(speed),
+                val_loss=self.val_loss,
+            )
+        )
+
+    def _evaluate(self) -> None:
+        """Measure the validation loss and write it into the line of the step just taken."""
+        with self._clock.paused():
+            evaluation = self.evaluate()
+        self.val_loss = evaluation.loss
+        bytes_per_token = self.dataset.val.bytes_per_token
+        bits = None if bytes_per_token is None else evaluation.bits_per_byte(bytes_per_token)
+        extra: dict[str, Any] = {"val_loss": evaluation.loss}
+        if bits is not None:
+            extra["val_bits_per_byte"] = bits
+        self._flush(extra | sphere_metrics(self.model))
+        self.reporter.evaluated(self.step, evaluation.loss, bits)
+
+    def evaluate(self) -> Evaluation:
+        """The loss on the fixed validation set."""
+        train = self.run.train
+        batches = evaluation_batches(
+            self.dataset.val,
+            context=self.run.model.context,
+            n_sequences=train.eval_sequences,
+            batch_size=train.micro_batch_size or train.batch_size,
+            within_documents=self.run.data.within_documents,
+            device=self.device,
+        )
+        with products(train.precision, self.device):
+            return evaluate(self.model, batches, sum_floats)
+
+    def _save(self) -> None:
+        with self._clock.paused():
+            path = checkpoints.save(
+                self.run_dir.checkpoints,
+                self.step,
+                collect_tensors(self.model, self.optimizer),
+                {
+                    "config": to_dict(self.run),
+                    "data": self.dataset.fingerprint,
+                    "loader": self.loader.state_dict(),
+                    "random": collect_random_state(),
+                    "val_loss": self.val_loss,
+                },
+            )
+            checkpoints.prune(self.run_dir.checkpoints, self.run.train.keep_last)
+        self.reporter.saved(path)
+
+
+def micro_batches(batch: Batch, size: int) -> Iterator[Batch]:
+    """The batch in parts of at most `size` sequences."""
+    for first in range(0, batch.tokens.shape[0], size):
+        tokens, targets, documents = (None if t is None else t[first : first + size] for t in batch)
+        assert tokens is not None
+        assert targets is not None
+        yield Batch(tokens, targets, documents)
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Bytes that tensors have taken at most on a GPU; not known elsewhere."""
+    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None

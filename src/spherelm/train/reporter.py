@@ -1,0 +1,149 @@
+"""What a person sees while a run goes on: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where a run stands after a step."""
+
+    step: int
+    steps: int
+    tokens: int
+    loss: float
+    lr: float
+    grad_norm: float
+    tokens_per_second: float
+    val_loss: float | None = None
+    """The newest validation loss."""
+
+    @property
+    def seconds_left(self) -> float:
+        tokens_left = self.tokens / max(1, self.step) * (self.steps - self.step)
+        return tokens_left / max(1e-9, self.tokens_per_second)
+
+
+class Reporter(Protocol):
+    """Told of every step, evaluation and checkpoint of a run."""
+
+    def started(self, name: str, first_step: int, steps: int) -> None: ...
+    def stepped(self, moment: Moment) -> None: ...
+    def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None: ...
+    def saved(self, checkpoint: Path) -> None: ...
+    def note(self, text: str) -> None: ...
+    def finished(self) -> None: ...
+
+
+class Silent:
+    """Says nothing: for ranks other than the first, and for tests."""
+
+    def started(self, name: str, first_step: int, steps: int) -> None: ...
+    def stepped(self, moment: Moment) -> None: ...
+    def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None: ...
+    def saved(self, checkpoint: Path) -> None: ...
+    def note(self, text: str) -> None: ...
+    def finished(self) -> None: ...
+
+
+class Lines:
+    """A line on stderr every `every` steps and for each event: for logs and pipes."""
+
+    def __init__(self, every: int) -> None:
+        self.every = every
+
+    def started(self, name: str, first_step: int, steps: int) -> None:
+        self.note(f"{name}: steps {first_step} to {steps}")
+
+    def stepped(self, moment: Moment) -> None:
+        if moment.step % self.every == 0 or moment.step == moment.steps:
+            self.note(describe(moment))
+
+    def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None:
+        bits = "" if bits_per_byte is None else f"  {bits_per_byte:.4f} bits per byte"
+        self.note(f"step {step}: validation loss {loss:.4f}{bits}")
+
+    def saved(self, checkpoint: Path) -> None:
+        self.note(f"saved {checkpoint}")
+
+    def note(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+    def finished(self) -> None: ...
+
+
+class Live(Lines):
+    """A progress bar on a terminal; events stay above it as lines."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        super().__init__(every=1)
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+            TextColumn("{task.fields[text]}"),
+            console=Console(stderr=True),
+        )
+        self._drawn = 0.0
+
+    def started(self, name: str, first_step: int, steps: int) -> None:
+        self._task = self._progress.add_task(name, total=steps, completed=first_step, text="")
+        self._progress.start()
+
+    def stepped(self, moment: Moment) -> None:
+        now = time.monotonic()
+        if now - self._drawn > 0.1 or moment.step == moment.steps:
+            self._drawn = now
+            self._progress.update(self._task, completed=moment.step, text=describe(moment, True))
+
+    def note(self, text: str) -> None:
+        self._progress.console.print(text, highlight=False)
+
+    def finished(self) -> None:
+        self._progress.stop()
+
+
+def for_terminal(log_every: int) -> Reporter:
+    """The reporter that suits where stderr goes."""
+    return Live() if sys.stderr.isatty() else Lines(log_every)
+
+
+def describe(moment: Moment, short: bool = False) -> str:
+    """One line: loss, rate, speed and time left."""
+    parts = [] if short else [f"step {moment.step}/{moment.steps}"]
+    parts += [f"loss {moment.loss:.4f}"]
+    if moment.val_loss is not None and short:
+        parts += [f"val {moment.val_loss:.4f}"]
+    if not short:
+        parts += [f"lr {moment.lr:.2e}", f"grad {moment.grad_norm:.2f}"]
+        parts += [f"{1000 * moment.tokens / moment.step / moment.tokens_per_second:.0f} ms/step"]
+    parts += [f"{format_count(moment.tokens_per_second)} tokens/s"]
+    parts += [f"{format_seconds(moment.seconds_left)} left"]
+    return "  ".join(parts)
+
+
+def format_count(value: float) -> str:
+    """1234567 -> 1.23M"""
+    for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def format_seconds(seconds: float) -> str:
+    """3725 -> 1h02m"""
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours < 48 else f"{hours / 24:.1f} days"
