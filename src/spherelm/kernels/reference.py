@@ -3,17 +3,23 @@
 Lengths, softmax and loss are computed in float32 whatever the inputs are (float64 stays float64),
 and results come back in the dtype of the stream they belong to.
 
+The operations that every step runs have their derivative beside them, written by hand: a CPU's time
+goes into passes over memory, and autograd would make two to three times as many. `gradcheck` holds
+each one to its forward.
+
 Shapes: B batch, T time, D d_model, H heads, G heads of k and v, K head dimension, F d_mlp,
-V vocabulary.
+V vocabulary. A tensor of lengths or dot products has 1 in the place of what it was summed over.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd import Function
 
 NORM_EPS = 1e-12
 """Lengths below this count as this: Norm(0) is 0, not NaN. Far below any length that occurs."""
@@ -26,14 +32,72 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
+def _length(x: Tensor) -> Tensor:
+    """‖x‖ over the last dimension, at least NORM_EPS: (..., D) -> (..., 1)"""
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(NORM_EPS)
+
+
 def _unit(x: Tensor) -> Tensor:
     """x / ‖x‖ over the last dimension, in x's own precision."""
-    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(NORM_EPS)
+    return x / _length(x)
+
+
+def _dot(a: Tensor, b: Tensor) -> Tensor:
+    """aᵀb over the last dimension: (..., D), (..., D) -> (..., 1)"""
+    return (a * b).sum(-1, keepdim=True)
+
+
+def _through_unit(grad: Tensor, unit: Tensor, length: Tensor) -> Tensor:
+    """The gradient of x where `unit` = x / ‖x‖: (g − unit (unitᵀg)) / ‖x‖."""
+    return torch.addcmul(grad, unit, _dot(grad, unit), value=-1).div_(length)
+
+
+def _sum_to_vector(x: Tensor) -> Tensor:
+    """Sum over all dimensions but the last: (..., D) -> (D,)"""
+    return x.flatten(0, -2).sum(0)
+
+
+class _Normalize(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        wide = at_least_float32(x)
+        length = _length(wide)
+        unit = wide / length
+        ctx.save_for_backward(unit, length)
+        return unit.to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        unit, length = ctx.saved_tensors
+        return _through_unit(at_least_float32(grad), unit, length).to(grad.dtype)
 
 
 def normalize(x: Tensor) -> Tensor:
     """Norm(x) = x / ‖x‖ over the last dimension.  x: (..., D) -> (..., D)"""
-    return _unit(at_least_float32(x)).to(x.dtype)
+    return _Normalize.apply(x)  # type: ignore[no-untyped-call]
+
+
+class _ResidualLerp(Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
+        a, b = at_least_float32(h), at_least_float32(y)
+        length_y = _length(b)
+        b = b / length_y
+        moved = torch.lerp(a, b, alpha.to(a.dtype))
+        length = _length(moved)
+        out = moved.div_(length)
+        ctx.save_for_backward(h, b, length_y, alpha, out, length)
+        return out.to(h.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        h, b, length_y, alpha, out, length = ctx.saved_tensors
+        grad_moved = _through_unit(at_least_float32(grad), out, length)
+        grad_b = grad_moved * alpha.to(grad_moved.dtype)
+        grad_h = grad_moved - grad_b
+        grad_alpha = _sum_to_vector((b - at_least_float32(h)).mul_(grad_moved))
+        grad_y = _through_unit(grad_b, b, length_y)
+        return grad_h.to(h.dtype), grad_y.to(grad.dtype), grad_alpha.to(alpha.dtype)
 
 
 def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
@@ -41,8 +105,7 @@ def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
 
     h, y: (B, T, D), alpha: (D,) -> (B, T, D)
     """
-    a, b = at_least_float32(h), _unit(at_least_float32(y))
-    return _unit(torch.lerp(a, b, alpha.to(a.dtype))).to(h.dtype)
+    return _ResidualLerp.apply(h, y, alpha)  # type: ignore[no-untyped-call]
 
 
 def residual_slerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
@@ -74,20 +137,56 @@ def residual_riemannian(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
     h, y: (B, T, D), alpha: (D,) -> (B, T, D)
     """
     a, b = at_least_float32(h), _unit(at_least_float32(y))
-    gradient = a * (a * b).sum(-1, keepdim=True) - b
+    gradient = a * _dot(a, b) - b
     return _unit(a - alpha.to(a.dtype) * gradient).to(h.dtype)
+
+
+class _RMSNorm(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, gain: Tensor) -> Tensor:
+        wide = at_least_float32(x)
+        # sqrt(mean x² + eps) from the length: one pass, no tensor of squares.
+        square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_()
+        inverse = square.div_(x.shape[-1]).add_(RMS_NORM_EPS).rsqrt_()
+        unscaled = wide * inverse
+        ctx.save_for_backward(unscaled, inverse, gain)
+        return (unscaled * gain.to(wide.dtype)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        unscaled, inverse, gain = ctx.saved_tensors
+        wide = at_least_float32(grad)
+        grad_gain = _sum_to_vector(wide * unscaled).to(gain.dtype)
+        wide = wide * gain.to(wide.dtype)
+        mean = _dot(wide, unscaled).div_(grad.shape[-1])
+        return torch.addcmul(wide, unscaled, mean, value=-1).mul_(inverse).to(grad.dtype), grad_gain
 
 
 def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
     """x / sqrt(mean x²) · gain: GPT's norm.  x: (..., D), gain: (D,) -> (..., D)"""
-    wide = at_least_float32(x)
-    return F.rms_norm(wide, wide.shape[-1:], gain.to(wide.dtype), RMS_NORM_EPS).to(x.dtype)
+    return _RMSNorm.apply(x, gain)  # type: ignore[no-untyped-call]
 
 
-def _turn(x: Tensor, table: Tensor) -> Tensor:
+def _turn(x: Tensor, table: Tensor, forth: bool = True) -> Tensor:
+    """Turn the pairs of the heads of x, (..., T, H, K), by the angles of the table, or back."""
     cos, sin = table.to(x.dtype).unsqueeze(-2)  # (T, 1, K/2) each
+    sign = 1 if forth else -1
     first, second = x.chunk(2, dim=-1)
-    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    turned_first = (first * cos).addcmul_(second, sin, value=-sign)
+    turned_second = (second * cos).addcmul_(first, sin, value=sign)
+    return torch.cat((turned_first, turned_second), dim=-1)
+
+
+class _Rotate(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, table: Tensor) -> Tensor:
+        ctx.save_for_backward(table)
+        return _turn(at_least_float32(x), table).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (table,) = ctx.saved_tensors
+        return _turn(at_least_float32(grad), table, forth=False).to(grad.dtype), None
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
@@ -95,7 +194,29 @@ def rotate(x: Tensor, table: Tensor) -> Tensor:
 
     x: (B, T, H, K), table: (2, T, K/2) -> (B, T, H, K)
     """
-    return _turn(at_least_float32(x), table).to(x.dtype)
+    return _Rotate.apply(x, table)  # type: ignore[no-untyped-call]
+
+
+class _HeadsOnSphere(Function):
+    """Norm(RoPE(x)) · factors, factors: (H, K)"""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, table: Tensor, factors: Tensor, qk_norm: bool) -> Tensor:
+        turned = _turn(at_least_float32(x), table)
+        length = _length(turned) if qk_norm else None
+        unit = turned if length is None else turned.div_(length)
+        ctx.save_for_backward(table, factors, unit, length)
+        return (unit * factors.to(unit.dtype)).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
+        table, factors, unit, length = ctx.saved_tensors
+        wide = at_least_float32(grad)
+        grad_factors = (wide * unit).flatten(0, -3).sum(0).to(factors.dtype)
+        wide = wide * factors.to(wide.dtype)
+        if length is not None:
+            wide = _through_unit(wide, unit, length)
+        return _turn(wide, table, forth=False).to(grad.dtype), None, grad_factors, None
 
 
 def qk_on_sphere(
@@ -109,24 +230,32 @@ def qk_on_sphere(
     """
     heads, kv_heads = q.shape[-2], k.shape[-2]
     factors = s_qk.view(kv_heads, -1)  # (G, K)
-
-    def prepare(x: Tensor, factors: Tensor) -> Tensor:
-        turned = _turn(at_least_float32(x), table)
-        unit = _unit(turned) if qk_norm else turned
-        return (unit * factors.to(unit.dtype)).to(x.dtype)
-
-    return prepare(q, factors.repeat_interleave(heads // kv_heads, dim=0)), prepare(k, factors)
+    shared = factors.repeat_interleave(heads // kv_heads, dim=0)  # (H, K)
+    return (
+        _HeadsOnSphere.apply(q, table, shared, qk_norm),  # type: ignore[no-untyped-call]
+        _HeadsOnSphere.apply(k, table, factors, qk_norm),  # type: ignore[no-untyped-call]
+    )
 
 
-def swiglu(u: Tensor, nu: Tensor, s_u: Tensor | None = None, s_nu: Tensor | None = None) -> Tensor:
-    """(u · s_u) · SiLU(ν · s_ν); nGPT passes s_ν already multiplied by sqrt(d_model).
+class _SwiGLU(Function):
+    @staticmethod
+    def forward(ctx: Any, u: Tensor, nu: Tensor) -> Tensor:
+        ctx.save_for_backward(u, nu)
+        return F.silu(at_least_float32(nu)).mul_(u).to(u.dtype)
 
-    u, nu: (B, T, F), s_u, s_nu: (F,) -> (B, T, F)
-    """
-    wide_u, wide_nu = at_least_float32(u), at_least_float32(nu)
-    if s_u is not None and s_nu is not None:
-        wide_u, wide_nu = wide_u * s_u.to(wide_u.dtype), wide_nu * s_nu.to(wide_nu.dtype)
-    return (wide_u * F.silu(wide_nu)).to(u.dtype)
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        u, nu = ctx.saved_tensors
+        wide, wide_nu = at_least_float32(grad), at_least_float32(nu)
+        grad_u = F.silu(wide_nu).mul_(wide)
+        grad_nu = wide * u  # becomes SiLU'(ν) · g · u in place
+        torch.ops.aten.silu_backward.grad_input(grad_nu, wide_nu, grad_input=grad_nu)
+        return grad_u.to(u.dtype), grad_nu.to(nu.dtype)
+
+
+def swiglu(u: Tensor, nu: Tensor) -> Tensor:
+    """u · SiLU(ν), SiLU(ν) = ν · sigmoid(ν).  u, nu: (B, T, F) -> (B, T, F)"""
+    return _SwiGLU.apply(u, nu)  # type: ignore[no-untyped-call]
 
 
 def linear_cross_entropy(

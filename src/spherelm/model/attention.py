@@ -31,7 +31,10 @@ class Attention(nn.Module):
 
     def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
         """h: (B, T, D), rope: (2, T, K/2), mask: (B, 1, T, T) true where allowed -> (B, T, D)"""
-        W_q, W_k, W_v, W_o = self.W_q, self.W_k, self.W_v, self.W_o
+        W_q: Tensor = self.W_q
+        W_k: Tensor = self.W_k
+        W_v: Tensor = self.W_v
+        W_o: Tensor = self.W_o
         if self.config.normalize_in_forward:
             W_q, W_k, W_v, W_o = map(kernels.normalize, (W_q, W_k, W_v, W_o))
 

@@ -33,14 +33,17 @@ class MLP(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """h: (B, T, D) -> (B, T, D)"""
-        W_u, W_nu, W_o_mlp = self.W_u, self.W_nu, self.W_o_mlp
+        W_u: Tensor = self.W_u
+        W_nu: Tensor = self.W_nu
+        W_o_mlp: Tensor = self.W_o_mlp
         if self.config.normalize_in_forward:
             W_u, W_nu, W_o_mlp = map(kernels.normalize, (W_u, W_nu, W_o_mlp))
 
+        if self.s_u is not None and self.s_nu is not None:
+            # (h W_u) · s_u = h (W_u · s_u): to scale F·D weights is cheaper than B·T·F activations.
+            W_u = W_u * self.s_u()[:, None]
+            W_nu = W_nu * (self.s_nu() * math.sqrt(self.config.d_model))[:, None]
+
         u = F.linear(h, W_u)  # (B, T, F)
         nu = F.linear(h, W_nu)  # (B, T, F)
-        if self.s_u is None or self.s_nu is None:
-            gated = kernels.swiglu(u, nu)
-        else:
-            gated = kernels.swiglu(u, nu, self.s_u(), self.s_nu() * math.sqrt(self.config.d_model))
-        return gated @ W_o_mlp
+        return kernels.swiglu(u, nu) @ W_o_mlp
