@@ -126,6 +126,20 @@ class TrainConfig:
 
 
 @dataclass(frozen=True)
+class ParallelConfig:
+    """How the devices of a run share its work; the rest of them shard weights and batch (FSDP2)."""
+
+    tensor: int = 1
+    """Devices that share each block's heads and MLP (tensor parallelism)."""
+    replicate: int = 1
+    """Groups of devices that each hold all weights between them (HSDP)."""
+
+    def __post_init__(self) -> None:
+        require_int("parallel.tensor", self.tensor)
+        require_int("parallel.replicate", self.replicate)
+
+
+@dataclass(frozen=True)
 class RunConfig:
     """Everything that decides a training run."""
 
@@ -133,6 +147,7 @@ class RunConfig:
     optim: OptimConfig = field(default_factory=OptimConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self) -> None:
         if self.model.arch == "ngpt" and self.optim.weight_decay:

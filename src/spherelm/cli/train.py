@@ -7,10 +7,10 @@ import json
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from spherelm.cli.parse import parse
-from spherelm.config import DataConfig, OptimConfig, RunConfig, TrainConfig
+from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
 
@@ -55,6 +55,7 @@ class TrainFlags:
     optim: OptimConfig = field(default_factory=OptimConfig)
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
 
 def main(argv: list[str]) -> int:
@@ -64,11 +65,9 @@ def main(argv: list[str]) -> int:
         TrainFlags,
         argv,
         "train",
-        default=TrainFlags(
-            out=_missing(), model=base.model, optim=base.optim, data=base.data, train=base.train
-        ),
+        default=TrainFlags(out=_missing(), **_sections(base)),
     )
-    run = RunConfig(model=flags.model, optim=flags.optim, data=flags.data, train=flags.train)
+    run = RunConfig(**_sections(flags))
 
     from spherelm.data.dataset import open_dataset
 
@@ -86,6 +85,10 @@ def main(argv: list[str]) -> int:
     if flags.json:
         print(json.dumps(_as_json(result, Path(flags.out))))
     return 130 if result.stopped_by == signal.SIGINT else 0
+
+
+def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
+    return {f.name: getattr(config, f.name) for f in dataclasses.fields(RunConfig)}
 
 
 def _train(run: RunConfig, dataset: TokenDataset, flags: TrainFlags) -> TrainResult:

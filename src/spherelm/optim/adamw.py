@@ -15,7 +15,7 @@ from torch import nn
 
 from spherelm.errors import UserError
 from spherelm.kernels.reference import normalize
-from spherelm.model.sphere import is_spherical, matrices, retract_
+from spherelm.model.sphere import is_spherical, local_rows, matrices, retract_
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -63,12 +63,13 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        loss = super().step(closure)  # type: ignore[no-untyped-call]
+        loss = super().step(closure)
         for group in self.param_groups:
             if group["on_sphere"]:
                 for matrix in group["params"]:
-                    matrix.copy_(normalize(matrix))
-        return loss  # type: ignore[no-any-return]
+                    rows = local_rows(matrix)
+                    rows.copy_(normalize(rows))
+        return loss
 
 
 def attach_retraction(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:

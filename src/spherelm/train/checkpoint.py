@@ -32,6 +32,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from spherelm import durable
 from spherelm.errors import UserError
+from spherelm.train.processes import Processes
 
 FORMAT = 1
 _NAME = re.compile(r"step_(\d+)")
@@ -59,26 +60,42 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def save(folder: Path, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> Path:
-    """Write `folder`/step_N, whole or not at all; the checkpoints before it stay as they are."""
+def save(
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    state: Mapping[str, Any],
+    processes: Processes,
+) -> Path:
+    """Write `folder`/step_N, whole or not at all; the checkpoints before it stay as they are.
+
+    Every process writes its share of the tensors, the main one the rest.
+    """
     final = folder / f"step_{step}"
     temporary = folder / f".step_{step}.writing"
-    try:
+
+    def begin() -> None:
         _clear(temporary)
         temporary.mkdir(parents=True)
-        _write_tensors(temporary, tensors)
+
+    def finish() -> None:
         durable.write_json(temporary / "state.json", {"format": FORMAT, "step": step, **state})
         durable.write_json(temporary / "manifest.json", _manifest(temporary))
         _clear(final)
         temporary.rename(final)
         durable.force_to_disk(folder)
+
+    try:
+        processes.from_main(begin)
+        _write_tensors(temporary, tensors)
+        processes.from_main(finish)
     except Exception as error:
-        _clear(temporary)
+        if processes.is_main:
+            _clear(temporary)
         kept = latest(folder)
         rescue = f"the last good checkpoint is {kept}" if kept else "there is no checkpoint yet"
-        raise UserError(
-            f"could not write checkpoint {final}: {_reason(error)}; {rescue}"
-        ) from error
+        message = f"could not write checkpoint {final}: {_reason(error)}; {rescue}"
+        raise UserError(message) from error
     return final
 
 

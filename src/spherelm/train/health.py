@@ -20,7 +20,7 @@ class Diverged(UserError):
 def diverged(
     model: Transformer, step: int, loss: float, grad_norm: float, last_good: Path | None
 ) -> Diverged:
-    """The error for a step that went wrong, with the norms of each layer's weights and gradients."""
+    """The error for a step that went wrong, with the norms of weights and gradients by layer."""
     number, what = (grad_norm, "norm of the gradient") if math.isfinite(loss) else (loss, "loss")
     rescue = f"last good checkpoint: {last_good}" if last_good else "no checkpoint was written"
     norms = "; ".join(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import resource
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.fsdp import FSDPModule
 
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
@@ -30,12 +32,15 @@ from spherelm.optim.adamw import AdamW
 from spherelm.optim.schedule import cosine_schedule
 from spherelm.train import checkpoint as checkpoints
 from spherelm.train import run_dir as run_dirs
-from spherelm.train.device import choose_device, prepare_torch, products
+from spherelm.train.device import prepare_torch, products
+from spherelm.train.gradients import average_factor_gradients, clip_, squared_norm
 from spherelm.train.health import diverged
 from spherelm.train.interrupt import StopRequest
-from spherelm.train.metrics import JsonLines, sphere_metrics
-from spherelm.train.parallel import parallelize, sum_floats
-from spherelm.train.reporter import Moment, Reporter, Silent
+from spherelm.train.metrics import sphere_metrics
+from spherelm.train.parallel import parallelize
+from spherelm.train.processes import Processes
+from spherelm.train.recorder import Recorder
+from spherelm.train.reporter import Reporter, Silent
 from spherelm.train.run_dir import Resume, RunDir
 from spherelm.train.state import (
     collect_random_state,
@@ -44,7 +49,6 @@ from spherelm.train.state import (
     restore_tensors,
 )
 from spherelm.train.stopwatch import Stopwatch
-from spherelm.train.trackers import Tracker, open_trackers
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class StepOutcome:
     step: int
     lr: float
     values: Tensor
-    """(2,): loss and norm of the gradient."""
+    """(3,): loss, norm of the gradient, processes that wish to stop; summed over processes."""
     seconds: float = 0.0
 
 
@@ -112,55 +116,60 @@ def train(
 ) -> TrainResult:
     """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes."""
     check_data(run, dataset)
+    processes = Processes(run.parallel, run.train.device)
     run_dir = RunDir(out)
-    run_dirs.check_claim(run_dir, resume=resume, force=force)
-    trainer = Trainer(run, dataset, run_dir, reporter or Silent())
-    if resume == "auto" and run_dir.holds_a_run():
+    if processes.restarted:  # by torchrun, after a process of this very run has died
+        resume, force = "auto", False
+    processes.from_main(lambda: run_dirs.check_claim(run_dir, resume=resume, force=force))
+    reporter = reporter if reporter is not None and processes.is_main else Silent()
+    trainer = Trainer(run, dataset, run_dir, processes, reporter)
+    if processes.from_main(lambda: resume == "auto" and run_dir.holds_a_run()):
         trainer.restore()
     else:
-        run_dirs.create(run_dir, run)
-    return trainer.run_to_end()
+        processes.from_main(lambda: run_dirs.create(run_dir, run))
+    try:
+        return trainer.run_to_end()
+    finally:
+        processes.close()
 
 
 class Trainer:
     """The parts of a run that move: model, optimizer, data, and how far they have come."""
 
     def __init__(
-        self, run: RunConfig, dataset: TokenDataset, run_dir: RunDir, reporter: Reporter
+        self,
+        run: RunConfig,
+        dataset: TokenDataset,
+        run_dir: RunDir,
+        processes: Processes,
+        reporter: Reporter,
     ) -> None:
         self.run, self.dataset, self.run_dir, self.reporter = run, dataset, run_dir, reporter
-        self.device = choose_device(run.train.device)
+        self.processes, self.device = processes, processes.device
         prepare_torch(run.train.seed, run.train.deterministic)
         self.model = build_model(run, self.device)
-        parallelize(self.model, run.train)
+        parallelize(self.model, run.train, processes)
         self.optimizer = build_optimizer(run, self.model)
         self.loader = Loader(
             dataset.train,
             context=run.model.context,
             batch_size=run.train.batch_size,
             seed=run.train.seed,
+            rank=processes.data_rank,
+            world_size=processes.data_ranks,
             within_documents=run.data.within_documents,
             device=self.device,
         )
         self.step = 0
         self.val_loss: float | None = None
-        self._trackers: list[Tracker] = []
 
     # ------------------------------------------------------------------ start and end
 
     def restore(self) -> None:
         """Go on from the newest checkpoint, if there is one; a damaged one is refused by name."""
-        folder = self.run_dir.checkpoints
-        checkpoints.clear_leftovers(folder)
-        newest = checkpoints.latest(folder)
+        newest, state = self.processes.from_main(self._newest_checkpoint)
         if newest is None:
             return
-        state = checkpoints.verify(newest)
-        if state["data"] != self.dataset.fingerprint:
-            raise UserError(
-                f"{newest} was trained on other data than {self.dataset.path}; "
-                f"give the same --data to resume"
-            )
         tensors = collect_tensors(self.model, self.optimizer)
         checkpoints.load_tensors(newest, tensors)
         restore_tensors(self.model, self.optimizer, tensors, state["step"])
@@ -169,35 +178,41 @@ class Trainer:
         self.step, self.val_loss = state["step"], state["val_loss"]
         self.reporter.note(f"resuming from {newest}")
 
+    def _newest_checkpoint(self) -> tuple[Path | None, dict[str, Any]]:
+        folder = self.run_dir.checkpoints
+        checkpoints.clear_leftovers(folder)
+        newest = checkpoints.latest(folder)
+        state = {} if newest is None else checkpoints.verify(newest)
+        if newest is not None and state["data"] != self.dataset.fingerprint:
+            raise UserError(
+                f"{newest} was trained on other data than {self.dataset.path}; "
+                f"give the same --data to resume"
+            )
+        return newest, state
+
     def run_to_end(self) -> TrainResult:
         """Train until the last step, a signal, or an error; checkpoints are kept in any case."""
-        first, steps = self.step, self.run.train.steps
-        self._metrics = JsonLines(self.run_dir.metrics, keep_until=first)
-        self._speed = JsonLines(self.run_dir.speed, keep_until=first)
-        self._trackers = open_trackers(self.run, self.run_dir.tensorboard, first)
+        steps, main = self.run.train.steps, self.processes.is_main
+        self._recorder = Recorder(self.run, self.run_dir, self.step, self.reporter, writes=main)
         self._clock = Stopwatch()
         self._pending: StepOutcome | None = None
-        self.reporter.started(self.run_dir.root.name, first, steps)
+        self._stop, self._stopping = StopRequest(), False
         try:
-            with StopRequest() as stop:
-                while self.step < steps and stop.signal is None:
+            with self._stop:
+                while self.step < steps and not self._stopping:
                     self._advance()
             if self.step < steps:
                 self._flush()
                 self._save()
         finally:
-            self.reporter.finished()
+            self._recorder.close()
             self.loader.close()
-            self._metrics.close()
-            self._speed.close()
-            for tracker in self._trackers:
-                tracker.close()
         return TrainResult(
             step=self.step,
             finished=self.step == steps,
             val_loss=self.val_loss,
             checkpoint=checkpoints.latest(self.run_dir.checkpoints),
-            stopped_by=stop.signal,
+            stopped_by=self._stop.signal,
         )
 
     # ------------------------------------------------------------------ one step
@@ -234,23 +249,42 @@ class Trainer:
             group["lr"] = lr
         self.optimizer.zero_grad()
         loss = self._accumulate_gradients(next(self.loader))
-        clip = run.optim.grad_clip or math.inf
-        grad_norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), clip)
+        average_factor_gradients(self.model, self.processes)
+        shares = torch.stack((loss, squared_norm(self.model, self.processes), self._wish_to_stop()))
+        values = self.processes.sum_(shares)  # one small message a step
+        values[1].sqrt_()
+        clip_(self.model, values[1], run.optim.grad_clip)
         self.optimizer.step()
         self.step += 1
-        return StepOutcome(self.step, lr, torch.stack((loss, grad_norm)))
+        return StepOutcome(self.step, lr, values)
+
+    def _wish_to_stop(self) -> Tensor:
+        """1 where a signal has come, to be added up: processes must stop at the same step."""
+        return torch.tensor(float(self._stop.signal is not None), device=self.device)
 
     def _accumulate_gradients(self, batch: Batch) -> Tensor:
-        """Gradients of the mean loss over the tokens of a step, a micro-batch at a time."""
-        size = self.run.train.micro_batch_size or batch.tokens.shape[0]
+        """Gradients of the mean loss over the tokens of a step, a micro-batch at a time.
+
+        Returns this process's share of that loss: the shares of all processes add up to it.
+        """
+        ranks, parts = (
+            self.processes.data_ranks,
+            list(micro_batches(batch, self._micro_batch_size())),
+        )
         total = torch.zeros((), device=self.device)
-        for part in micro_batches(batch, size):
+        for number, part in enumerate(parts, start=1):
+            if isinstance(self.model, FSDPModule):  # exchange gradients once a step
+                self.model.set_requires_gradient_sync(number == len(parts))
             with products(self.run.train.precision, self.device):
                 loss = self.model.loss(part.tokens, part.targets, part.documents, reduction="sum")
-            loss = loss / batch.targets.numel()
-            loss.backward()
+            # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
+            (loss / batch.targets.numel()).backward()
             total += loss.detach()
-        return total
+        return total / (batch.targets.numel() * self.processes.world_size)
+
+    def _micro_batch_size(self) -> int:
+        share = self.run.train.batch_size // self.processes.data_ranks
+        return min(share, self.run.train.micro_batch_size or share)
 
     # ------------------------------------------------------------------ what is due
 
@@ -259,43 +293,32 @@ class Trainer:
         if self._pending is None:
             return
         outcome, self._pending = self._pending, None
-        loss, grad_norm = outcome.values.tolist()
+        loss, grad_norm, wishes_to_stop = outcome.values.tolist()
+        self._stopping |= wishes_to_stop > 0
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             last_good = checkpoints.latest(self.run_dir.checkpoints)
             raise diverged(self.model, outcome.step, loss, grad_norm, last_good)
-        tokens = outcome.step * self.run.tokens_per_step
-        record = {
+        metrics = {
             "step": outcome.step,
-            "tokens": tokens,
+            "tokens": outcome.step * self.run.tokens_per_step,
             "loss": loss,
             "lr": outcome.lr,
             "grad_norm": grad_norm,
             **(extra or {}),
         }
-        self._metrics.write(record)
-        for tracker in self._trackers:
-            tracker.log(record)
-        speed = self.run.tokens_per_step / outcome.seconds
-        self._speed.write(
-            {
-                "step": outcome.step,
-                "seconds": round(outcome.seconds, 6),
-                "tokens_per_second": round(speed, 1),
-                "peak_memory_bytes": peak_memory(self.device),
-            }
-        )
-        self.reporter.stepped(
-            Moment(
-                step=outcome.step,
-                steps=self.run.train.steps,
-                tokens=tokens,
-                loss=loss,
-                lr=outcome.lr,
-                grad_norm=grad_norm,
-                tokens_per_second=self._clock.smooth(speed),
-                val_loss=self.val_loss,
-            )
-        )
+        self._recorder.record(metrics, self._speed_of(outcome), self.val_loss)
+
+    def _speed_of(self, outcome: StepOutcome) -> dict[str, Any]:
+        """The line for speed.jsonl; now and then with the seconds and memory of every process."""
+        mine = {
+            "seconds": round(outcome.seconds, 6),
+            "peak_memory_bytes": peak_memory(self.device),
+        }
+        speed = round(self.run.tokens_per_step / outcome.seconds, 1)
+        line: dict[str, Any] = {"step": outcome.step, "tokens_per_second": speed, **mine}
+        if self.processes.world_size > 1 and outcome.step % self.run.train.log_every == 0:
+            line["ranks"] = self.processes.gather(mine)
+        return line
 
     def _evaluate(self) -> None:
         """Measure the validation loss and write it into the line of the step just taken."""
@@ -307,7 +330,8 @@ class Trainer:
         extra: dict[str, Any] = {"val_loss": evaluation.loss}
         if bits is not None:
             extra["val_bits_per_byte"] = bits
-        self._flush(extra | sphere_metrics(self.model))
+        extra |= sphere_metrics(self.model, self.processes.gather)
+        self._flush(extra)
         self.reporter.evaluated(self.step, evaluation.loss, bits)
 
     def evaluate(self) -> Evaluation:
@@ -317,17 +341,20 @@ class Trainer:
             self.dataset.val,
             context=self.run.model.context,
             n_sequences=train.eval_sequences,
-            batch_size=train.micro_batch_size or train.batch_size,
+            batch_size=self.processes.data_ranks * self._micro_batch_size(),
             within_documents=self.run.data.within_documents,
             device=self.device,
+            rank=self.processes.data_rank,
+            world_size=self.processes.data_ranks,
         )
         with products(train.precision, self.device):
-            return evaluate(self.model, batches, sum_floats)
+            return evaluate(self.model, batches, self.processes.sum_over_data)
 
     def _save(self) -> None:
+        folder = self.run_dir.checkpoints
         with self._clock.paused():
             path = checkpoints.save(
-                self.run_dir.checkpoints,
+                folder,
                 self.step,
                 collect_tensors(self.model, self.optimizer),
                 {
@@ -337,8 +364,10 @@ class Trainer:
                     "random": collect_random_state(),
                     "val_loss": self.val_loss,
                 },
+                self.processes,
             )
-            checkpoints.prune(self.run_dir.checkpoints, self.run.train.keep_last)
+            if self.processes.is_main:
+                checkpoints.prune(folder, self.run.train.keep_last)
         self.reporter.saved(path)
 
 
@@ -351,6 +380,8 @@ def micro_batches(batch: Batch, size: int) -> Iterator[Batch]:
         yield Batch(tokens, targets, documents)
 
 
-def peak_memory(device: torch.device) -> int | None:
-    """Bytes that tensors have taken at most on a GPU; not known elsewhere."""
-    return torch.cuda.max_memory_allocated(device) if device.type == "cuda" else None
+def peak_memory(device: torch.device) -> int:
+    """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

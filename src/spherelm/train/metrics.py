@@ -9,7 +9,7 @@ that was killed and resumed writes the same bytes as one that was not.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +32,9 @@ class JsonLines:
         durable.write_text(path, "".join(kept))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the run
 
-    def write(self, record: dict[str, Any]) -> None:
+    def write(self, record: Mapping[str, Any]) -> None:
         try:
-            self._file.write(json.dumps(record) + "\n")
+            self._file.write(json.dumps(dict(record)) + "\n")
             self._file.flush()
         except OSError as error:
             raise UserError(f"cannot write {self.path}: {error.strerror}") from None
@@ -59,7 +59,9 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 @torch.no_grad()
-def sphere_metrics(model: Transformer) -> dict[str, Any]:
+def sphere_metrics(
+    model: Transformer, gather: Callable[[float], list[float]] = lambda mine: [mine]
+) -> dict[str, Any]:
     """Mean of every alpha and scale per layer, and how far any row is from unit norm (nGPT)."""
     if model.s_z is None:
         return {}
@@ -75,5 +77,5 @@ def sphere_metrics(model: Transformer) -> dict[str, Any]:
     return {
         **means,
         "s_z": round(float(model.s_z().mean()), 6),
-        "largest_norm_deviation": largest_norm_deviation(model),
+        "largest_norm_deviation": max(gather(largest_norm_deviation(model))),
     }

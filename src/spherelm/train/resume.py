@@ -10,6 +10,8 @@ from spherelm.config_io import to_dict
 from spherelm.errors import UserError
 
 MAY_CHANGE = {
+    "parallel.tensor",
+    "parallel.replicate",
     "data.path",  # the data itself is compared by its fingerprint
     "train.steps",
     "train.device",

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 
 
 class Stopwatch:
-    """Laps that leave out what is paused, and a smoothed value of whatever is measured."""
+    """Laps that leave out what is paused."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
-        self._smooth: float | None = None
 
     def lap(self) -> float:
         """Seconds since the last lap."""
@@ -27,7 +26,13 @@ class Stopwatch:
         yield
         self._start += time.perf_counter() - began
 
-    def smooth(self, value: float) -> float:
-        """The running mean of a noisy value: a tenth of it is new at each call."""
-        self._smooth = value if self._smooth is None else 0.9 * self._smooth + 0.1 * value
-        return self._smooth
+
+class RunningMean:
+    """A noisy value made smooth: a tenth of it is new at each update."""
+
+    def __init__(self) -> None:
+        self._mean: float | None = None
+
+    def update(self, value: float) -> float:
+        self._mean = value if self._mean is None else 0.9 * self._mean + 0.1 * value
+        return self._mean

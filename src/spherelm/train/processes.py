@@ -1,0 +1,126 @@
+"""The processes of a run: who am I, and the few things all of them must agree on.
+
+Under `torchrun` there are several, laid out on a mesh of three dimensions:
+
+    replicate × shard × tensor
+
+Data is divided over replicate and shard; weights over shard and tensor. Without `torchrun` there is
+one process, no mesh, and every method here is trivial.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+
+from spherelm.config import ParallelConfig
+from spherelm.errors import UserError
+from spherelm.train.device import choose_device
+
+T = TypeVar("T")
+TIMEOUT = timedelta(minutes=10)
+
+
+class Processes:
+    """This process among those of the run."""
+
+    def __init__(self, parallel: ParallelConfig, device: str) -> None:
+        self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.tensor = parallel.tensor
+        self.device = choose_device(device)
+        self.mesh: DeviceMesh | None = None
+        shards = self._shards(parallel)
+        if self.distributed:
+            if self.device.type == "cuda":
+                self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+                torch.cuda.set_device(self.device)
+            if not dist.is_initialized():
+                backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+                dist.init_process_group(backend, timeout=TIMEOUT)
+            self.mesh = init_device_mesh(
+                self.device.type,
+                (parallel.replicate, shards, parallel.tensor),
+                mesh_dim_names=("replicate", "shard", "tensor"),
+            )
+
+    def _shards(self, parallel: ParallelConfig) -> int:
+        share = parallel.tensor * parallel.replicate
+        if self.world_size % share:
+            raise UserError(
+                f"parallel.tensor × parallel.replicate = {share} must divide the number of "
+                f"processes, which is {self.world_size}"
+                + ("" if self.distributed else "; start several with torchrun")
+            )
+        return self.world_size // share
+
+    @property
+    def distributed(self) -> bool:
+        """Whether `torchrun` started us, be it as a single process."""
+        return "RANK" in os.environ and "WORLD_SIZE" in os.environ
+
+    @property
+    def restarted(self) -> bool:
+        """Whether `torchrun` started us again after a failure."""
+        return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes logs and files."""
+        return self.rank == 0
+
+    @property
+    def data_ranks(self) -> int:
+        """Parts into which a batch is divided."""
+        return self.world_size // self.tensor
+
+    @property
+    def data_rank(self) -> int:
+        """Which part of a batch is ours: the ranks of a tensor group share one."""
+        return self.rank // self.tensor
+
+    def sum_(self, values: torch.Tensor) -> torch.Tensor:
+        """The sum over all processes, in place."""
+        if self.mesh is not None:
+            dist.all_reduce(values)
+        return values
+
+    def sum_over_data(self, values: list[float]) -> list[float]:
+        """The sum over the parts of a batch of numbers that a tensor group knows alike."""
+        if self.mesh is None:
+            return values
+        total = torch.tensor(values, dtype=torch.float64, device=self.device) / self.tensor
+        return self.sum_(total).tolist()
+
+    def gather(self, value: T) -> list[T]:
+        """A small value of each process, on all of them."""
+        if self.mesh is None:
+            return [value]
+        values: list[Any] = [None] * self.world_size
+        dist.all_gather_object(values, value)
+        return values
+
+    def from_main(self, act: Callable[[], T]) -> T:
+        """What `act` returns in the main process, or its error, in all of them."""
+        result: list[Any] = [None, None]
+        if self.is_main:
+            try:
+                result[0] = act()
+            except Exception as caught:
+                result[1] = caught
+        if self.mesh is not None:
+            dist.broadcast_object_list(result, src=0)
+        if result[1] is not None:
+            raise result[1]
+        return result[0]
+
+    def close(self) -> None:
+        """Leave the group in good order."""
+        if dist.is_initialized():
+            dist.destroy_process_group()

@@ -1,0 +1,108 @@
+"""Tensor parallelism: each process of a group computes its share of the heads and of the MLP.
+
+All matrices of a block are lists of row vectors, (n, D), and their rows are what is divided: W_q,
+W_k, W_v and W_o by heads, W_u, W_nu and W_o_mlp by units of the MLP. A row is never split, so the
+norm of every vector stays with one process. A block's half then needs one sum over the group:
+
+    forward   y = Σ_ranks x_rank @ W_o_rank
+    backward  ∂h = Σ_ranks of what each rank's share of q, k, v (or u, ν) sends back
+
+The plan is applied from outside: a module's forward runs on the local rows of its parameters.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+from spherelm.errors import UserError
+from spherelm.model.attention import Attention
+from spherelm.model.mlp import MLP
+from spherelm.model.scale import Scale
+from spherelm.model.sphere import local_rows
+from spherelm.model.transformer import Transformer
+
+
+def divide_blocks(model: Transformer, group: DeviceMesh) -> None:
+    """Divide the rows of every block's matrices over the processes of `group`."""
+    config, ways = model.config, group.size()
+    for name, number in (
+        ("n_heads", config.n_heads),
+        ("n_kv_heads", config.kv_heads),
+        ("d_mlp", config.mlp_width),
+    ):
+        if number % ways:
+            raise UserError(f"parallel.tensor = {ways} must divide {name} = {number}")
+    for module in model.modules():
+        if isinstance(module, (Attention, MLP)):
+            _divide(module, group)
+
+
+def _divide(module: nn.Module, group: DeviceMesh) -> None:
+    for name, parameter in list(module.named_parameters(recurse=False)):
+        if parameter.ndim == 2:
+            rows = distribute_tensor(parameter.detach(), group, [Shard(0)], src_data_rank=None)
+            setattr(module, name, nn.Parameter(rows))
+    for child in module.children():
+        if isinstance(child, Scale):
+            _read_share(child, group)
+    forward, ranks = module.forward, group.get_group()
+
+    def shared_forward(h: Tensor, *rest: Any) -> Tensor:
+        local = {n: local_rows(p) for n, p in module.named_parameters(recurse=False)}
+        h = _SumGradients.apply(h, ranks)  # type: ignore[no-untyped-call]
+        y = _call(module, forward, local, (h, *rest))
+        return _Sum.apply(y, ranks)  # type: ignore[no-untyped-call]
+
+    module.forward = shared_forward
+
+
+def _read_share(scale: Scale, group: DeviceMesh) -> None:
+    """Factors are whole on every process; the forward pass reads the ones of its own rows."""
+    forward, share, rank = scale.forward, scale.n // group.size(), group.get_local_rank()
+    scale.forward = lambda: forward()[rank * share : (rank + 1) * share]  # type: ignore[method-assign]
+
+
+def _call(module: nn.Module, forward: Any, local: dict[str, Tensor], arguments: Any) -> Tensor:
+    """`forward` with the module's own parameters replaced for the call."""
+    whole = dict(module._parameters)
+    try:
+        for name, rows in local.items():
+            module._parameters[name] = rows  # type: ignore[assignment]
+        return forward(*arguments)
+    finally:
+        module._parameters.update(whole)
+
+
+class _Sum(torch.autograd.Function):
+    """Forward: the sum over the group. Backward: nothing, each rank's share gets the gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        total = x.contiguous().clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient, None
+
+
+class _SumGradients(torch.autograd.Function):
+    """Forward: nothing. Backward: the sum over the group of what each rank's share sends back."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        total = gradient.contiguous().clone()
+        dist.all_reduce(total, group=ctx.group)
+        return total, None
