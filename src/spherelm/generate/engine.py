@@ -1,0 +1,202 @@
+"""The loop of generation: prefill once, then decode token by token.
+
+    engine = Engine(model)
+    for tokens in engine.stream(prompts, max_new_tokens=64): ...     # as they come
+    engine.generate(prompts, max_new_tokens=64)                      # all at the end
+
+Prompts of different lengths share a batch; each sequence has its own position. On CUDA a decode
+step is one CUDA graph, captured once for each span of the cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+import torch
+from torch import Tensor
+
+from spherelm.errors import UserError
+from spherelm.generate.folded import Cache, FoldedModel
+from spherelm.generate.memory import check_fits
+from spherelm.generate.sampling import Sampling, choose
+from spherelm.model.transformer import Transformer
+from spherelm.validate import require_int
+
+SHORTEST_SPAN = 256
+"""The first span of the cache that a CUDA graph looks at; the next are twice as long each."""
+
+LOOK_EVERY = 16
+"""Steps between looks at whether all sequences have stopped: a look waits for the device."""
+
+
+class Engine:
+    """A model ready to generate, with its scales folded and its decode step compiled or graphed."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        dtype: torch.dtype | None = None,
+        compile: bool = False,
+        cuda_graphs: bool = True,
+    ) -> None:
+        """`dtype` of products and cache, by default the model's; `compile` fuses the decode step
+        (a wait of some seconds, then faster tokens); CUDA graphs are used where there is CUDA."""
+        self.model = FoldedModel(model, dtype)
+        self.graphed = cuda_graphs and self.model.device.type == "cuda"
+        if compile:
+            self.model.decode_block = torch.compile(  # type: ignore[method-assign]
+                self.model.decode_block,
+                dynamic=False,
+                fullgraph=True,
+                options={"coordinate_descent_tuning": True, "triton.cudagraphs": False},
+            )
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        stop_ids: AbstractSet[int] = frozenset(),
+    ) -> list[list[int]]:
+        """The new tokens of each prompt, up to and without its first token of `stop_ids`."""
+        columns: list[Tensor] = []
+        stops = torch.tensor(sorted(stop_ids), dtype=torch.long, device=self.model.device)
+        stopped = torch.zeros(len(prompts), dtype=torch.bool, device=self.model.device)
+        for tokens in self._steps(prompts, max_new_tokens, sampling or Sampling(), seed):
+            columns.append(tokens)
+            if stop_ids:
+                stopped |= torch.isin(tokens, stops)
+                if len(columns) % LOOK_EVERY == 0 and bool(stopped.all()):
+                    break
+        if not columns:
+            return [[] for _ in prompts]
+        rows = torch.stack(columns, dim=1).tolist()
+        return [_until_stop(row, stop_ids) for row in rows]
+
+    def stream(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        sampling: Sampling | None = None,
+        seed: int = 0,
+        stop_ids: AbstractSet[int] = frozenset(),
+    ) -> Iterator[list[int | None]]:
+        """The next token of each prompt, step by step; None for those that have stopped."""
+        going = [True] * len(prompts)
+        for tokens in self._steps(prompts, max_new_tokens, sampling or Sampling(), seed):
+            row = tokens.tolist()
+            going = [g and t not in stop_ids for g, t in zip(going, row, strict=True)]
+            if not any(going):
+                return
+            yield [t if g else None for g, t in zip(going, row, strict=True)]
+
+    @torch.no_grad()
+    def _steps(
+        self,
+        prompts: Sequence[Sequence[int]],
+        max_new_tokens: int,
+        sampling: Sampling,
+        seed: int,
+    ) -> Iterator[Tensor]:
+        """The tokens of each step, (B,), on the device; stops after `max_new_tokens`."""
+        self._check(prompts, max_new_tokens)
+        if max_new_tokens == 0:
+            return
+        model, device = self.model, self.model.device
+        lengths = [len(prompt) for prompt in prompts]
+        longest = max(lengths)
+        check_fits(model, len(prompts), longest, max_new_tokens)
+        cache = model.new_cache(len(prompts), longest + max_new_tokens)
+        step = self._decoder(cache)
+        padded = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=device)
+        positions = torch.tensor(lengths, device=device)
+        generator = torch.Generator(device).manual_seed(seed)
+        seen = _seen(prompts, model.config.vocab_size, device, sampling)
+
+        logits = model.prefill(padded, cache, last=positions - 1)
+        for n in range(max_new_tokens):
+            tokens = choose(logits, sampling, seen, generator)  # (B,)
+            yield tokens
+            if n + 1 == max_new_tokens:
+                return
+            if seen is not None:
+                seen.scatter_(1, tokens[:, None], True)
+            logits = step(tokens, positions + n, longest + n + 1)
+
+    def _decoder(self, cache: Cache) -> Callable[[Tensor, Tensor, int], Tensor]:
+        """decode(tokens, positions, needed) for a cache; `needed` entries of it are in use."""
+        if not self.graphed:
+            return lambda tokens, positions, needed: self.model.decode(
+                tokens, positions, cache, needed
+            )
+        from spherelm.generate.graph import DecodeGraph
+
+        graphs: dict[int, DecodeGraph] = {}
+
+        def step(tokens: Tensor, positions: Tensor, needed: int) -> Tensor:
+            span = min(cache.length, max(SHORTEST_SPAN, 1 << (needed - 1).bit_length()))
+            if span not in graphs:
+                graphs[span] = DecodeGraph(self.model, cache, span, tokens, positions)
+            return graphs[span](tokens, positions)
+
+        return step
+
+    def _check(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
+        require_int("max_new_tokens", max_new_tokens, at_least=0)
+        if not prompts:
+            raise UserError("there is no prompt; give at least one")
+        vocab_size = self.model.config.vocab_size
+        for prompt in prompts:
+            if not prompt:
+                raise UserError("a prompt has no tokens; give it at least one")
+            if not 0 <= min(prompt) <= max(prompt) < vocab_size:
+                wrong = next(t for t in prompt if not 0 <= t < vocab_size)
+                raise UserError(
+                    f"a prompt has the id {wrong}; the model knows 0 to {vocab_size - 1}"
+                )
+
+
+def generate(
+    model: Transformer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    seed: int = 0,
+    stop_ids: AbstractSet[int] = frozenset(),
+) -> list[list[int]]:
+    """The new tokens of each prompt, up to and without its first token of `stop_ids`.
+
+    For many calls with one model make an `Engine` and keep it: this one folds the model each time.
+    """
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+    return Engine(model).generate(
+        prompts, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed, stop_ids=stop_ids
+    )
+
+
+def _seen(
+    prompts: Sequence[Sequence[int]], vocab_size: int, device: torch.device, sampling: Sampling
+) -> Tensor | None:
+    """Which tokens occur in each prompt, (B, V); None where no one will ask."""
+    if sampling.repetition_penalty == 1.0:
+        return None
+    seen = torch.zeros(len(prompts), vocab_size, dtype=torch.bool)
+    for row, prompt in zip(seen, prompts, strict=True):
+        row[list(prompt)] = True
+    return seen.to(device)
+
+
+def _until_stop(tokens: list[int], stop_ids: AbstractSet[int]) -> list[int]:
+    for i, token in enumerate(tokens):
+        if token in stop_ids:
+            return tokens[:i]
+    return tokens

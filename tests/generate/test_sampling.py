@@ -1,0 +1,89 @@
+"""Sampling: each filter against a hand-computed example, the draw against its probabilities."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from spherelm.errors import UserError
+from spherelm.generate.sampling import (
+    Sampling,
+    choose,
+    draw,
+    keep_min_p,
+    keep_top_k,
+    keep_top_p,
+    penalize_repetition,
+)
+
+PROBABILITIES = torch.tensor([[0.1, 0.5, 0.05, 0.3, 0.05], [0.2, 0.2, 0.2, 0.2, 0.2]])
+LOGITS = PROBABILITIES.log() + 3.0
+
+
+def kept(logits: torch.Tensor) -> list[list[int]]:
+    return [row.isfinite().nonzero().flatten().tolist() for row in logits]
+
+
+def test_top_k() -> None:
+    assert kept(keep_top_k(LOGITS, 2))[0] == [1, 3]
+    assert kept(keep_top_k(LOGITS, 99))[0] == [0, 1, 2, 3, 4]
+
+
+def test_top_p_keeps_the_token_that_crosses_the_threshold() -> None:
+    assert kept(keep_top_p(LOGITS, 0.4))[0] == [1]
+    assert kept(keep_top_p(LOGITS, 0.6))[0] == [1, 3]
+    assert kept(keep_top_p(LOGITS, 0.85))[0] == [0, 1, 3]
+    assert kept(keep_top_p(LOGITS, 1.0))[0] == [0, 1, 2, 3, 4]
+    assert len(kept(keep_top_p(LOGITS, 0.5))[1]) == 3
+
+
+def test_min_p() -> None:
+    assert kept(keep_min_p(LOGITS, 0.15))[0] == [0, 1, 3]
+    assert kept(keep_min_p(LOGITS, 0.15))[1] == [0, 1, 2, 3, 4]
+
+
+def test_repetition_penalty() -> None:
+    logits = torch.tensor([[2.0, -2.0, 1.0]])
+    seen = torch.tensor([[True, True, False]])
+    assert penalize_repetition(logits, seen, 2.0).tolist() == [[1.0, -4.0, 1.0]]
+
+
+def test_draw_follows_the_probabilities() -> None:
+    n = 20_000
+    generator = torch.Generator().manual_seed(0)
+    tokens = draw(LOGITS[:1].expand(n, -1), generator)
+    frequencies = torch.bincount(tokens, minlength=5) / n
+    # Four standard deviations of a frequency of at most 1/2: 4 · sqrt(1/4 / n) = 0.014
+    torch.testing.assert_close(frequencies, PROBABILITIES[0], rtol=0, atol=0.014)
+
+
+def test_a_forbidden_token_is_never_drawn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits = keep_top_k(LOGITS[:1], 2).expand(1000, -1)
+    assert set(draw(logits, generator).tolist()) == {1, 3}
+
+
+def test_temperature_sharpens() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rows = LOGITS[:1].expand(2000, -1)
+    cold = choose(rows, Sampling(temperature=0.25), None, generator)
+    # p^4 renormalized: 0.0625 / (0.0625 + 0.0081 + 0.0001 + ...) = 0.88
+    assert abs((cold == 1).float().mean().item() - 0.8826) < 0.03
+    assert choose(LOGITS, Sampling(temperature=0), None, generator)[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", -1),
+        ("temperature", float("nan")),
+        ("top_k", 0),
+        ("top_p", 0),
+        ("top_p", 1.5),
+        ("min_p", -0.1),
+        ("repetition_penalty", 0),
+    ],
+)
+def test_bad_settings_name_the_field(field: str, value: float) -> None:
+    with pytest.raises(UserError, match=field):
+        Sampling(**{field: value})
