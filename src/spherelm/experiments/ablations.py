@@ -1,0 +1,216 @@
+"""The paper's three ablation tables: every row as a change of a config, its numbers beside it.
+
+All rows of the paper are the 0.5B nGPT at 1k, learning rate 1e-3, 100k steps (52B tokens): the
+preset `ngpt-0.5b-1k`. A row changes only what it ablates, so it applies to any nGPT; values that
+the paper ties to d_model follow the base's.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from spherelm.errors import UserError, nearest
+from spherelm.model.config import ModelConfig, ScaleMode
+
+Table = Literal["init", "scalar", "norm"]
+Changes = Callable[[ModelConfig], dict[str, Any]]
+"""What a row replaces in the base's fields."""
+
+BASELINE_LOSS = 2.252
+"""Validation loss of the paper's unchanged nGPT; the other rows give theirs as a change in %."""
+
+
+@dataclass(frozen=True)
+class Reported:
+    """What the paper prints in a row."""
+
+    accuracy: float
+    """Average accuracy on its five downstream tasks, in %."""
+    loss_percent: float
+    """Change of the final validation loss against `BASELINE_LOSS`, in %."""
+    means: dict[str, tuple[float, ...]]
+    """Means of the learned factors, by the tables' columns; s_u and s_ν share one, as do the α."""
+    step_seconds: float | None = None
+    """Training time per step, where the table has it."""
+
+    @property
+    def loss(self) -> float:
+        """Final validation loss."""
+        return BASELINE_LOSS * (1 + self.loss_percent / 100)
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """One row: its name, its change and what the paper reports for it."""
+
+    name: str
+    changes: Changes
+    reported: Reported
+
+
+def ablate(base: ModelConfig, name: str) -> ModelConfig:
+    """The config of the row called `name`, made from `base`, an nGPT."""
+    if base.arch != "ngpt":
+        raise UserError(
+            f"the paper's ablations are of nGPT; arch must be 'ngpt', not {base.arch!r}"
+        )
+    rows = {row.name: row for table in TABLES.values() for row in table}
+    if name not in rows:
+        raise UserError(f"unknown ablation {name!r}; {nearest(name, rows)}")
+    return dataclasses.replace(base, **rows[name].changes(base))
+
+
+def names(table: Table) -> list[str]:
+    """The rows of a table, in the paper's order; `baseline` comes first in each."""
+    return [row.name for row in TABLES[table]]
+
+
+# --- changes -------------------------------------------------------------------------------------
+
+_COLUMNS = {
+    "s_qk": ("s_qk",),
+    "s_u": ("s_u", "s_nu"),
+    "s_z": ("s_z",),
+    "alpha": ("alpha_attn", "alpha_mlp"),
+}
+"""The tables' columns: s_u and s_ν change together, and so do α_A and α_M."""
+
+_Value = float | Callable[[int], float]
+"""A number, or one that follows d_model."""
+
+
+def _root(d_model: int) -> float:
+    return math.sqrt(d_model)
+
+
+def _inverse_root(d_model: int) -> float:
+    return 1 / math.sqrt(d_model)
+
+
+def _set(**fields: Any) -> Changes:
+    return lambda base: fields
+
+
+def _start(column: str, *, init: _Value, scale: _Value) -> Changes:
+    """Other init and scale for the factors of a column."""
+
+    def changes(base: ModelConfig) -> dict[str, Any]:
+        def at(value: _Value) -> float:
+            return value(base.d_model) if callable(value) else value
+
+        return {
+            name: dataclasses.replace(getattr(base, name), init=at(init), scale=at(scale))
+            for name in _COLUMNS[column]
+        }
+
+    return changes
+
+
+def _modes(columns: dict[str, ScaleMode]) -> Changes:
+    """Other modes for the factors of some columns.
+
+    The paper prints one number for scalar s_u and s_ν. Ours are two, which is the same model: Norm
+    makes the MLP's output blind to a scalar on u, so only the one on ν acts.
+    """
+
+    def changes(base: ModelConfig) -> dict[str, Any]:
+        return {
+            name: dataclasses.replace(getattr(base, name), mode=mode)
+            for column, mode in columns.items()
+            for name in _COLUMNS[column]
+        }
+
+    return changes
+
+
+# --- the tables ----------------------------------------------------------------------------------
+
+
+def _init_row(
+    column: str,
+    label: str,
+    mean: tuple[float, ...],
+    accuracy: float,
+    loss_percent: float,
+    *,
+    init: _Value,
+    scale: _Value,
+) -> Ablation:
+    reported = Reported(accuracy, loss_percent, {column: mean})
+    return Ablation(f"{column}-{label}", _start(column, init=init, scale=scale), reported)
+
+
+_INIT = (
+    Ablation(
+        "baseline",
+        _set(),
+        Reported(54.44, 0.0, {"s_qk": (1.51,), "s_u": (1.24, 1.12), "s_z": (60.8,)}),
+    ),
+    _init_row("s_qk", "init-0.33", (1.36,), 54.67, -0.33, init=0.33, scale=_inverse_root),
+    _init_row("s_qk", "init-0.05", (1.01,), 53.69, -0.09, init=0.05, scale=_inverse_root),
+    _init_row("s_qk", "scale-1", (1.38,), 54.19, -0.09, init=1.0, scale=1.0),
+    _init_row("s_qk", "init-0.33-scale-1", (1.11,), 54.89, -0.08, init=0.33, scale=1.0),
+    _init_row("s_qk", "init-0.05-scale-1", (0.29,), 52.41, 1.94, init=0.05, scale=1.0),
+    _init_row("s_u", "init-small", (0.03, 0.03), 53.51, 0.92, init=_inverse_root, scale=1.0),
+    _init_row("s_u", "scale-small", (2.75, 11.2), 53.90, 0.05, init=1.0, scale=_inverse_root),
+    _init_row(
+        "s_u", "both-small", (0.40, 0.25), 54.39, 0.48, init=_inverse_root, scale=_inverse_root
+    ),
+    _init_row("s_z", "init-large", (106.1,), 52.60, 1.06, init=_root, scale=_inverse_root),
+    _init_row("s_z", "scale-1", (23.6,), 52.71, 3.12, init=1.0, scale=1.0),
+    _init_row("s_z", "init-large-scale-1", (63.6,), 51.84, 1.66, init=_root, scale=1.0),
+)
+"""Table 'Ablations of s_init and s_scale'; small is 1/sqrt(d_model), large is sqrt(d_model). The
+unchanged model, which heads each of its three sections, stands here once."""
+
+
+def _mode_row(
+    s_qk: float,
+    s_u: tuple[float, ...],
+    s_z: float,
+    alpha: tuple[float, float],
+    accuracy: float,
+    loss_percent: float,
+    *,
+    scalar: tuple[str, ...] = (),
+    fixed: tuple[str, ...] = (),
+) -> Ablation:
+    modes: dict[str, ScaleMode] = dict.fromkeys(fixed, "fixed")
+    modes |= dict.fromkeys(scalar, "scalar")
+    name = "-".join(f"{column}-{mode}" for column, mode in modes.items()) or "baseline"
+    means = {"s_qk": (s_qk,), "s_u": s_u, "s_z": (s_z,), "alpha": alpha}
+    return Ablation(name, _modes(modes), Reported(accuracy, loss_percent, means))
+
+
+_SCALAR = (
+    _mode_row(1.47, (1.12, 1.24), 60.80, (0.22, 0.33), 54.44, 0.0),
+    _mode_row(1.49, (1.13, 1.23), 62.11, (0.22, 0.33), 54.05, 0.22, scalar=("s_qk",)),
+    _mode_row(1.46, (1.46,), 60.70, (0.22, 0.33), 54.23, 0.07, scalar=("s_u",)),
+    _mode_row(1.47, (1.12, 1.24), 95.65, (0.22, 0.33), 53.69, 0.20, scalar=("s_z",)),
+    _mode_row(1.40, (1.13, 1.13), 60.90, (0.30, 0.36), 54.86, 0.22, scalar=("alpha",)),
+    _mode_row(1.51, (1.47,), 61.18, (0.22, 0.32), 54.52, 0.17, scalar=("s_qk", "s_u")),
+    _mode_row(1.52, (1.68,), 96.65, (0.22, 0.30), 52.59, 0.30, scalar=("s_qk", "s_u", "s_z")),
+    _mode_row(1.49, (1.17,), 88.64, (0.30, 0.37), 53.61, 0.62, scalar=tuple(_COLUMNS)),
+    _mode_row(1.00, (1.12, 1.15), 60.69, (0.24, 0.35), 54.17, 0.11, fixed=("s_qk",)),
+    _mode_row(1.45, (1.00,), 61.53, (0.23, 0.35), 55.51, 0.05, fixed=("s_u",)),
+    _mode_row(1.00, (1.00,), 61.26, (0.24, 0.36), 53.63, 0.20, fixed=("s_qk", "s_u")),
+    _mode_row(
+        1.00, (1.00,), 96.15, (0.22, 0.35), 53.37, 0.40, fixed=("s_qk", "s_u"), scalar=("s_z",)
+    ),
+)
+"""Table 'Ablations of replacing learnable per-element vector ... with a single learned scalar or a
+fixed value'."""
+
+_NORM = (
+    Ablation("baseline", _set(), Reported(54.44, 0.0, {}, step_seconds=0.657)),
+    Ablation("no-qk-norm", _set(qk_norm=False), Reported(54.71, 0.12, {}, step_seconds=0.576)),
+    Ablation("slerp", _set(update="slerp"), Reported(54.80, -0.08, {}, step_seconds=0.726)),
+)
+"""Table 'Ablations of the design choices of nGPT'."""
+
+TABLES: dict[Table, tuple[Ablation, ...]] = {"init": _INIT, "scalar": _SCALAR, "norm": _NORM}
+"""The paper's three tables of ablations, row by row."""
