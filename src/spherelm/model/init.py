@@ -1,10 +1,10 @@
 """How parameters start. This table is the whole truth, and a test holds it to that.
 
-    what                       GPT                    nGPT
-    matrices, embeddings       N(0, 0.02²)            N(0, 1/d_model), then rows normalized
-    W_o, W_o_mlp               the same / sqrt(2 L)   the same / sqrt(2 L), then rows normalized
-    gains of RMSNorm           1                      -
-    stored factors of `Scale`  -                      their `scale`
+what                       GPT                    nGPT
+matrices, embeddings       N(0, 0.02²)            N(0, 1/d_model), then rows normalized
+W_o, W_o_mlp               the same / sqrt(2 L)   the same / sqrt(2 L), then rows normalized
+gains of RMSNorm           1                      -
+stored factors of `Scale`  -                      their `scale`
 """
 
 from __future__ import annotations

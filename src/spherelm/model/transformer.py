@@ -65,7 +65,7 @@ class Transformer(nn.Module):
 
         `documents`, (B, T), numbers the document of each token; attention then stays inside it.
         """
-        self._check(tokens)
+        self._check(tokens, documents)
         h = F.embedding(tokens, self.E_input)  # (B, T, D)
         if self.config.normalize_in_forward:
             h = kernels.normalize(h)
@@ -92,11 +92,7 @@ class Transformer(nn.Module):
         reduction: Literal["mean", "sum"] = "mean",
     ) -> Tensor:
         """Cross-entropy of the next token, over the targets that are not `IGNORE_INDEX`."""
-        if targets.shape != tokens.shape:
-            raise UserError(
-                f"targets must have the shape of tokens {tuple(tokens.shape)}, "
-                f"not {tuple(targets.shape)}"
-            )
+        _check_shape("targets", targets, tokens)
         self._check_ids("targets", targets, allow=IGNORE_INDEX)
         return kernels.linear_cross_entropy(
             self.hidden(tokens, documents),
@@ -111,13 +107,17 @@ class Transformer(nn.Module):
         E_output = self.E_input if self.E_output is None else self.E_output
         return kernels.normalize(E_output) if self.config.normalize_in_forward else E_output
 
-    def _check(self, tokens: Tensor) -> None:
+    def _check(self, tokens: Tensor, documents: Tensor | None) -> None:
         if tokens.ndim != 2 or tokens.numel() == 0:
             raise UserError(f"tokens must be a non-empty (batch, time), not {tuple(tokens.shape)}")
         self._check_ids("tokens", tokens)
+        if documents is not None:
+            _check_shape("documents", documents, tokens)
 
     def _check_ids(self, name: str, ids: Tensor, allow: int | None = None) -> None:
         """Refuse ids outside the vocabulary; only on the CPU, where to look does not stall."""
+        if ids.dtype != torch.long:
+            raise UserError(f"{name} must be ids of dtype torch.long, not {ids.dtype}")
         if ids.device.type != "cpu" or torch.compiler.is_compiling():
             return
         outside = (ids < 0) | (ids >= self.config.vocab_size)
@@ -128,6 +128,13 @@ class Transformer(nn.Module):
                 f"{name} must be ids from 0 to {self.config.vocab_size - 1} (vocab_size), "
                 f"not {int(ids[outside][0])}"
             )
+
+
+def _check_shape(name: str, given: Tensor, tokens: Tensor) -> None:
+    if given.shape != tokens.shape:
+        raise UserError(
+            f"{name} must have the shape of tokens {tuple(tokens.shape)}, not {tuple(given.shape)}"
+        )
 
 
 def _document_mask(documents: Tensor) -> Tensor:

@@ -1,0 +1,214 @@
+"""Optimizers: rows stay on the sphere, and the baseline's updates are AdamW's."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from spherelm import AdamW, Transformer, attach_retraction, retract_
+from spherelm.errors import UserError
+from spherelm.model.sphere import largest_norm_deviation, matrices
+from spherelm.optim.adamw import parameter_groups
+from tests.model.tiny import random_tokens, tiny_config
+
+Parameters = Iterable[nn.Parameter]
+
+OPTIMIZERS: dict[str, Callable[[Parameters], torch.optim.Optimizer]] = {
+    "SGD": lambda p: torch.optim.SGD(p, lr=0.5, momentum=0.9, nesterov=True),
+    "Adam": lambda p: torch.optim.Adam(p, lr=0.05),
+    "AdamW": lambda p: torch.optim.AdamW(p, lr=0.05, weight_decay=0.5),
+    "RMSprop": lambda p: torch.optim.RMSprop(p, lr=0.05),
+    "Adagrad": lambda p: torch.optim.Adagrad(p, lr=0.1),
+    "NAdam": lambda p: torch.optim.NAdam(p, lr=0.05),
+}
+
+# The rounding of a length and of dividing by it.
+FLOAT32_ROUNDING = 4 * torch.finfo(torch.float32).eps
+
+
+def train(model: Transformer, optimizer: torch.optim.Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        tokens = random_tokens(model.config)
+        optimizer.zero_grad()
+        model.loss(tokens, tokens.roll(-1, 1)).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_rows_keep_unit_length_under_any_optimizer(name: str) -> None:
+    model = Transformer(tiny_config())
+    before = copy.deepcopy(model)
+    optimizer = OPTIMIZERS[name](model.parameters())
+    attach_retraction(optimizer, model)
+    for _ in range(4):
+        train(model, optimizer, steps=1)
+        assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+    for (path, m), (_, old) in zip(matrices(model), matrices(before), strict=True):
+        assert (m - old).abs().max() > 1e-3, path
+
+
+@given(steps=st.integers(1, 12), seed=st.integers(0, 99), tied=st.booleans())
+@settings(max_examples=10)
+def test_rows_keep_unit_length_under_ours(steps: int, seed: int, tied: bool) -> None:
+    torch.manual_seed(seed)
+    model = Transformer(tiny_config(tie_embeddings=tied))
+    train(model, AdamW(model, lr=0.05), steps)
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
+def test_without_retraction_rows_leave_the_sphere() -> None:
+    """What the two tests above would see if nothing put the rows back."""
+    model = Transformer(tiny_config())
+    train(model, torch.optim.Adam(model.parameters(), lr=0.05), steps=1)
+    assert largest_norm_deviation(model) > 0.01
+
+
+def test_our_step_is_adam_and_then_a_retraction() -> None:
+    """Point 7: no weight decay, nothing else."""
+    model = Transformer(tiny_config())
+    twin = copy.deepcopy(model)
+    ours = AdamW(model, lr=0.01, betas=(0.8, 0.9), eps=1e-9)
+    theirs = torch.optim.Adam(twin.parameters(), lr=0.01, betas=(0.8, 0.9), eps=1e-9)
+    for _ in range(3):
+        tokens = random_tokens(model.config)
+        for each, optimizer in ((model, ours), (twin, theirs)):
+            optimizer.zero_grad()
+            each.loss(tokens, tokens.roll(-1, 1)).backward()
+            optimizer.step()
+        retract_(twin)
+        for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+            assert torch.equal(p, q), name
+
+
+def test_gpt_updates_are_adamw_s_to_the_bit() -> None:
+    model = Transformer(tiny_config(arch="gpt"))
+    twin = copy.deepcopy(model)
+    ours = AdamW(model, lr=0.01, weight_decay=0.1)
+    groups = [
+        {"params": [p for p in twin.parameters() if p.ndim == 2], "weight_decay": 0.1},
+        {"params": [p for p in twin.parameters() if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    theirs = torch.optim.AdamW(groups, lr=0.01, betas=(0.9, 0.95), eps=1e-8)
+    for _ in range(5):
+        tokens = random_tokens(model.config)
+        for each, optimizer in ((model, ours), (twin, theirs)):
+            optimizer.zero_grad()
+            each.loss(tokens, tokens.roll(-1, 1)).backward()
+            optimizer.step()
+    for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
+        assert torch.equal(p, q), name
+
+
+def by_group(model: Transformer, weight_decay: float) -> list[tuple[set[str], dict[str, Any]]]:
+    """The names of the parameters of each group, and its settings."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    return [
+        ({names[id(p)] for p in group["params"]}, {k: v for k, v in group.items() if k != "params"})
+        for group in parameter_groups(model, weight_decay)
+    ]
+
+
+def test_a_gpt_decays_its_matrices_and_no_gains() -> None:
+    model = Transformer(tiny_config(arch="gpt"))
+    (decayed, settings_), (free, free_settings) = by_group(model, 0.1)
+    assert decayed == {name for name, _ in matrices(model)}
+    assert free == {name for name, _ in model.named_parameters() if name.endswith("gain")}
+    assert settings_["weight_decay"] == 0.1
+    assert free_settings["weight_decay"] == 0.0
+
+
+def test_an_ngpt_decays_nothing() -> None:
+    model = Transformer(tiny_config())
+    groups = by_group(model, 0.0)
+    assert set.union(*(names for names, _ in groups)) == {n for n, _ in model.named_parameters()}
+    assert all(settings_["weight_decay"] == 0.0 for _, settings_ in groups)
+    with pytest.raises(UserError, match=r"weight_decay must be 0 for nGPT.* not 0\.1"):
+        AdamW(model, lr=0.01, weight_decay=0.1)
+
+
+def test_copies_of_the_weights_are_refused() -> None:
+    """The bug the paper warns of: the optimizer's own weights would never be normalized."""
+    model = Transformer(tiny_config())
+    masters = [p.detach().double().requires_grad_() for p in model.parameters()]
+    with pytest.raises(UserError, match="does not hold E_input itself") as refusal:
+        attach_retraction(torch.optim.Adam(masters), model)
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_optimizer_that_misses_a_matrix_is_refused() -> None:
+    model = Transformer(tiny_config())
+    some = [p for name, p in model.named_parameters() if name != "blocks.1.mlp.W_nu"]
+    with pytest.raises(UserError, match=r"blocks\.1\.mlp\.W_nu"):
+        attach_retraction(torch.optim.Adam(some), model)
+
+
+def test_frozen_matrices_need_no_optimizer() -> None:
+    model = Transformer(tiny_config())
+    model.E_input.requires_grad_(False)
+    optimizer = torch.optim.Adam(p for p in model.parameters() if p.requires_grad)
+    attach_retraction(optimizer, model)
+    before = model.E_input.clone()
+    train(model, optimizer, steps=2)
+    assert torch.allclose(model.E_input, before, atol=FLOAT32_ROUNDING)  # normalized once more
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+    before = model.E_input.clone()
+    train(model, AdamW(model, lr=0.05), steps=2)
+    assert torch.equal(model.E_input, before)
+
+
+def test_attaching_to_a_gpt_changes_nothing() -> None:
+    model = Transformer(tiny_config(arch="gpt"))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    attach_retraction(optimizer, model)
+    before = copy.deepcopy(model)
+    train(model, optimizer, steps=1)
+    for p, q in zip(model.parameters(), before.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_the_optimizer_holds_the_very_tensors_it_normalizes() -> None:
+    model = Transformer(tiny_config())
+    optimizer = AdamW(model, lr=0.05)
+    train(model, optimizer, steps=1)
+    owned = [p for group in optimizer.param_groups for p in group["params"]]
+    assert {id(p) for p in owned} == {id(p) for p in model.parameters()}
+    assert len(owned) == len(list(model.parameters()))
+
+
+def test_a_saved_optimizer_goes_on_to_the_bit() -> None:
+    torch.manual_seed(3)
+    model = Transformer(tiny_config())
+    optimizer = AdamW(model, lr=0.05)
+    train(model, optimizer, steps=2)
+    twin = copy.deepcopy(model)
+    restored = AdamW(twin, lr=0.9)
+    restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each, its in ((model, optimizer), (twin, restored)):
+        torch.manual_seed(4)
+        train(each, its, steps=2)
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+def test_a_closure_gives_its_loss() -> None:
+    model = Transformer(tiny_config())
+    optimizer = AdamW(model, lr=0.05)
+    tokens = random_tokens(model.config)
+    losses: list[float] = []
+
+    def closure() -> float:
+        optimizer.zero_grad()
+        loss = model.loss(tokens, tokens)
+        loss.backward()
+        losses.append(float(loss.detach()))
+        return losses[-1]
+
+    assert optimizer.step(closure) == losses[0]
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
