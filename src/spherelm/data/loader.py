@@ -10,6 +10,7 @@ it the run, does not depend on how many devices share it.
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import weakref
@@ -289,6 +290,8 @@ class _Prefetcher:
 
     def close(self) -> None:
         self._stop.set()
+        with contextlib.suppress(queue.Empty):  # room for the batch that the thread may hold
+            self._ready.get_nowait()
         self._thread.join()
 
 

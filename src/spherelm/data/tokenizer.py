@@ -89,22 +89,23 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
     """
     if str(spec) == "bytes":
         return ByteTokenizer()
-    path = Path(spec)
-    if path.is_dir() and (path / DESCRIPTION).is_file():
+    path, name = Path(spec), None
+    if (path / DESCRIPTION).is_file():
         description = read_json(path / DESCRIPTION, FORMAT, VERSION)
-        end_of_document = end_of_document or description.get("end_of_document")
-        if description["kind"] == "bytes":
+        if description.get("kind") == "bytes":
             return ByteTokenizer()
+        name = description.get("name")
+        end_of_document = end_of_document or description.get("end_of_document")
     if path.suffix == ".model" or (
         (path / "tokenizer.model").is_file() and not (path / "tokenizer.json").is_file()
     ):
         from spherelm.data.tokenizer_sentencepiece import SentencePieceTokenizer
 
-        return SentencePieceTokenizer.load(path, end_of_document)
+        return SentencePieceTokenizer.load(path, end_of_document, name)
 
     from spherelm.data.tokenizer_library import LibraryTokenizer
 
-    return LibraryTokenizer.load(spec, end_of_document)
+    return LibraryTokenizer.load(spec, end_of_document, name)
 
 
 def save_description(folder: Path, **values: Any) -> None:

@@ -1,0 +1,141 @@
+"""Tokenizing on all cores: batches of pieces go to processes, tokens come back in order."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spherelm.data.documents import Piece
+from spherelm.data.shards import DTYPES, Tokens
+from spherelm.data.tokenizer import Tokenizer
+
+T = TypeVar("T")
+
+
+class Encoded(NamedTuple):
+    """The tokens of some pieces, one after another."""
+
+    tokens: Tokens
+    starts: NDArray[np.int64]
+    """Where documents start among them."""
+    ends: NDArray[np.int64]
+    """Where each piece ends, its end-of-document token included."""
+    text_bytes: NDArray[np.int64]
+    """UTF-8 bytes of each piece."""
+
+
+def encode_pieces(tokenizer: Tokenizer, dtype: str, pieces: Sequence[Piece]) -> Encoded:
+    """Tokenize, and put the end-of-document token where a document ends."""
+    parts = tokenizer.encode_batch([piece.text for piece in pieces])
+    lengths = np.array([len(ids) for ids in parts], np.int64)
+    ends = np.cumsum(lengths + np.array([piece.ends for piece in pieces], np.int64))
+    tokens = np.full(ends[-1], tokenizer.end_of_document, DTYPES[dtype])
+    begins = np.concatenate([[0], ends[:-1]])
+    for begin, length, ids in zip(begins.tolist(), lengths.tolist(), parts, strict=True):
+        tokens[begin : begin + length] = ids
+    starts = begins[[piece.starts for piece in pieces]]
+    text_bytes = np.array([len(piece.text.encode()) for piece in pieces], np.int64)
+    return Encoded(tokens, starts, ends, text_bytes)
+
+
+def join(parts: Sequence[Encoded]) -> Encoded:
+    """One after another."""
+    offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
+    return Encoded(
+        np.concatenate([part.tokens for part in parts]),
+        np.concatenate([part.starts + o for part, o in zip(parts, offsets, strict=False)]),
+        np.concatenate([part.ends + o for part, o in zip(parts, offsets, strict=False)]),
+        np.concatenate([part.text_bytes for part in parts]),
+    )
+
+
+def cut_after(whole: Encoded, n_pieces: int) -> tuple[Encoded, Encoded]:
+    """The first `n_pieces` pieces, and the rest."""
+    at = whole.ends[n_pieces - 1] if n_pieces else 0
+    head, tail = whole.starts < at, whole.starts >= at
+    return (
+        Encoded(
+            whole.tokens[:at],
+            whole.starts[head],
+            whole.ends[:n_pieces],
+            whole.text_bytes[:n_pieces],
+        ),
+        Encoded(
+            whole.tokens[at:],
+            whole.starts[tail] - at,
+            whole.ends[n_pieces:] - at,
+            whole.text_bytes[n_pieces:],
+        ),
+    )
+
+
+def encode_batches(
+    tokenizer: Tokenizer, dtype: str, batches: Iterable[tuple[T, list[Piece]]], workers: int
+) -> Iterator[tuple[T, Encoded]]:
+    """Encode labelled batches; results come in the order of the batches.
+
+    With one worker all happens in this process. Otherwise each worker is a process whose tokenizer
+    uses one thread: this scales better than the threads of `tokenizers`, which share a cache.
+    """
+    if workers == 1:
+        for label, batch in batches:
+            yield label, encode_pieces(tokenizer, dtype, batch)
+        return
+    waiting: deque[tuple[T, Future[Encoded]]] = deque()
+    with ProcessPoolExecutor(
+        workers,
+        # A fork would copy the locks of threads that it does not copy.
+        mp_context=multiprocessing.get_context("spawn"),
+        initializer=_start_worker,
+        initargs=(tokenizer, dtype),
+    ) as pool:
+        try:
+            for label, batch in batches:
+                waiting.append((label, pool.submit(_encode_in_worker, batch)))
+                while len(waiting) > 3 * workers or (waiting and waiting[0][1].done()):
+                    label, future = waiting.popleft()
+                    yield label, future.result()
+            while waiting:
+                label, future = waiting.popleft()
+                yield label, future.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+
+def available_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+_worker: tuple[Tokenizer, str]
+
+
+def _start_worker(tokenizer: Tokenizer, dtype: str) -> None:
+    global _worker
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the pool
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    _worker = tokenizer, dtype
+
+
+def _end_with_parent() -> None:
+    """A parent that is killed cannot say goodbye; without this its workers would wait forever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _encode_in_worker(pieces: list[Piece]) -> Encoded:
+    return encode_pieces(*_worker, pieces)

@@ -1,0 +1,313 @@
+"""Text to a folder of token shards: on all cores, in a fixed order, going on where it stopped.
+
+The input is one stream of pieces. Each split collects its pieces in batches, batches are tokenized
+in parallel and come back in order, and a shard is closed with the batch that fills it. So shards
+depend on the input and the settings alone, not on the number of workers. The header of a shard
+says how many pieces had been read at its end and their digest: started again, `prepare` reads on
+to there without tokenizing, sees that the input is the same, and goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spherelm.data import dataset, writer
+from spherelm.data.documents import Piece
+from spherelm.data.encode import available_cores, cut_after, encode_batches, join
+from spherelm.data.shards import read_json, smallest_dtype
+from spherelm.data.sources import Source, find_sources
+from spherelm.data.stream import PieceStream
+from spherelm.data.tokenizer import Tokenizer, load_tokenizer
+from spherelm.data.writer import Mark, OutputFolder, SplitWriter
+from spherelm.errors import UserError
+from spherelm.validate import require_choice, require_fraction, require_int
+
+BATCH = 1 << 19
+"""Letters of a batch: some hundred milliseconds of tokenizing."""
+TOKENIZER_TEXT = 1 << 30
+"""Letters of the input, from its start, that a new tokenizer is trained on."""
+
+
+@dataclass(frozen=True)
+class PrepareConfig:
+    """What `prepare` is asked for; the fields are documented in `spherelm.cli.prepare`."""
+
+    inputs: tuple[str, ...]
+    out: Path
+    tokenizer: str | None = None
+    train_tokenizer: int | None = None
+    end_of_document: str | None = None
+    field: str = "text"
+    val_fraction: float | None = None
+    val: tuple[str, ...] = ()
+    dtype: str = "auto"
+    shard_tokens: int = 1 << 26
+    workers: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.inputs:
+            raise UserError("there is no input: name files, folders, globs, hf:NAME or - for stdin")
+        if self.tokenizer is not None and self.train_tokenizer is not None:
+            raise UserError("--tokenizer and --train-tokenizer exclude each other; give one")
+        if self.val and self.val_fraction is not None:
+            raise UserError("--val and --val-fraction exclude each other; give one")
+        if self.val_fraction is not None:
+            require_fraction("--val-fraction", self.val_fraction)
+        if [*self.inputs, *self.val].count("-") > (self.train_tokenizer is None):
+            raise UserError("stdin (-) can be read once: not for two inputs or --train-tokenizer")
+        require_choice("--dtype", self.dtype, ("auto", "uint16", "uint32"))
+        require_int("--shard-tokens", self.shard_tokens)
+        if self.workers is not None:
+            require_int("--workers", self.workers)
+
+    @property
+    def fraction(self) -> float:
+        """Share of documents held out by their hash."""
+        if self.val_fraction is not None:
+            return self.val_fraction
+        return 0.0 if self.val else 0.01
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What has been done so far."""
+
+    stage: str
+    """What is being done."""
+    read: int
+    """Bytes of the input files, as they lie on disk."""
+    size: int | None
+    """All bytes of the input files; None where that cannot be known."""
+    text_bytes: int = 0
+    """Bytes of text that have been tokenized now."""
+    tokens: int = 0
+    """Tokens that have been made now."""
+
+
+Report = Callable[[Progress], None]
+
+
+class Prepared(NamedTuple):
+    """The end of `prepare`."""
+
+    manifest: dict[str, Any]
+    """What `dataset.json` says."""
+    was_complete: bool
+    """Whether the folder was complete before, and nothing was left to do."""
+
+
+def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Prepared:
+    """Make the folder `config.out`, or finish it."""
+    named = None
+    if config.tokenizer is not None:
+        named = load_tokenizer(config.tokenizer, config.end_of_document)
+    train = find_sources(config.inputs, config.field, named)
+    val = find_sources(config.val, config.field, named)
+    stream = PieceStream(train, val, config.fraction)
+    settings = _settings(config, train, val)
+    before = _settings_before(config.out, settings)
+    if before is not None and (config.out / dataset.MANIFEST).is_file():
+        return Prepared(_finished_before(config, stream), was_complete=True)
+    tokenizer = named or _tokenizer(config, train, before is not None, report)
+    dtype = smallest_dtype(tokenizer.vocab_size) if config.dtype == "auto" else config.dtype
+    if tokenizer.vocab_size > np.iinfo(dtype).max + 1:
+        raise UserError(
+            f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, more than {dtype} holds; "
+            "use --dtype uint32"
+        )
+    settings["tokenizer_fingerprint"] = tokenizer.fingerprint
+    if before is not None:
+        _compare(config.out, before, settings)
+    try:
+        folder = OutputFolder(config.out, settings, tokenizer)
+        with contextlib.closing(folder):
+            return Prepared(_Run(config, stream, dtype, folder, report).run(), False)
+    except OSError as error:  # a full disk; what has been finished stays for the next start
+        raise UserError(f"cannot write to {config.out}: {error.strerror}") from None
+
+
+def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:
+    """All that decides the content of the shards."""
+    values = dataclasses.asdict(config)
+    for name in ("out", "workers"):
+        del values[name]
+    return values | {
+        "inputs": [source.name for source in train],
+        "val": [source.name for source in val],
+        "val_fraction": config.fraction,
+    }
+
+
+def _settings_before(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
+    """The settings of an earlier start in the folder `out`, which must be these; None for none."""
+    if not out.exists():
+        return None
+    if not out.is_dir():
+        raise UserError(f"--out {out} is a file; name a folder")
+    if not (out / writer.SETTINGS).is_file():
+        if any(out.iterdir()):
+            raise UserError(f"--out {out} is not empty; name a new folder")
+        return None
+    before = read_json(out / writer.SETTINGS, writer.FORMAT, writer.VERSION)
+    _compare(out, before, settings)
+    return before
+
+
+def _compare(out: Path, before: dict[str, Any], settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        if before.get(name) != value:
+            raise UserError(
+                f"{out} was begun with {name} = {_short(before.get(name))}, not {_short(value)}; "
+                "name a new --out"
+            )
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _changed(out: Path) -> UserError:
+    return UserError(f"the input is not the one that {out} was begun with; name a new --out")
+
+
+def _finished_before(config: PrepareConfig, stream: PieceStream) -> dict[str, Any]:
+    """What there is, if the input can be the same; it is not read again."""
+    manifest = read_json(config.out / dataset.MANIFEST, dataset.FORMAT, dataset.VERSION)
+    if "-" in config.inputs or manifest.get("input_bytes") != stream.size:
+        raise _changed(config.out)
+    return manifest
+
+
+def _tokenizer(
+    config: PrepareConfig, train: list[Source], resumed: bool, report: Report
+) -> Tokenizer:
+    """The bytes, or the tokenizer that is trained here (which a resumed run already has)."""
+    if config.train_tokenizer is None:
+        return load_tokenizer("bytes")
+    if resumed:
+        return load_tokenizer(config.out / "tokenizer")
+    from spherelm.data.tokenizer_library import train_tokenizer
+
+    texts = _training_texts(PieceStream(train, [], config.fraction), report)
+    first = next(texts, None)
+    if first is None:
+        raise _no_text(train)
+    return train_tokenizer(itertools.chain([first], texts), config.train_tokenizer)
+
+
+def _training_texts(stream: PieceStream, report: Report) -> Iterator[str]:
+    """Texts to train a tokenizer on: never those held out."""
+    left = TOKENIZER_TEXT
+    for piece, split in stream:
+        if split == "train":
+            yield piece.text
+            left -= len(piece.text)
+            report(Progress("training the tokenizer", stream.position, stream.size))
+            if left <= 0:
+                return
+
+
+def _no_text(sources: list[Source]) -> UserError:
+    names = ", ".join(source.name for source in sources[:3])
+    return UserError(f"there is no text in {names}{', ...' if len(sources) > 3 else ''}")
+
+
+class _Run:
+    """One run of `prepare`, once everything has been checked."""
+
+    def __init__(
+        self,
+        config: PrepareConfig,
+        stream: PieceStream,
+        dtype: str,
+        folder: OutputFolder,
+        report: Report,
+    ) -> None:
+        self.config, self.stream, self.report = config, stream, report
+        self.dtype, self.folder = dtype, folder
+        self.writers = {
+            split: SplitWriter(folder, split, dtype, config.shard_tokens)
+            for split in ("train", "val")
+        }
+
+    def run(self) -> dict[str, Any]:
+        stream, tokenizer = self.stream, self.folder.tokenizer
+        workers = self.config.workers or available_cores()
+        if tokenizer.name == "bytes":
+            workers = 1  # bytes are faster to copy than to send to another process
+        text_bytes = tokens = 0
+        for mark, encoded in encode_batches(tokenizer, self.dtype, self._batches(), workers):
+            self.writers[mark.split].add(encoded, mark)
+            text_bytes += int(encoded.text_bytes.sum())
+            tokens += len(encoded.tokens)
+            self.report(Progress("tokenizing", stream.position, stream.size, text_bytes, tokens))
+        if not stream.count["train"]:
+            raise _no_text(stream.train)
+        if stream.val and not stream.count["val"]:
+            raise _no_text(stream.val)
+        if stream.fraction and not stream.count["val"]:
+            self._hold_out_the_end()
+        # Validation first: once the last training shard is there, so is everything.
+        for split in ("val", "train"):
+            self.writers[split].close_shard()
+        shards = {split: writer.headers for split, writer in self.writers.items()}
+        return dataset.write_manifest(self.folder.path, tokenizer, shards, input_bytes=stream.size)
+
+    def _batches(self) -> Iterator[tuple[Mark, list[Piece]]]:
+        """Batches of each split's pieces, less those that finished shards already hold."""
+        stream = self.stream
+        batches: dict[str, list[Piece]] = {"train": [], "val": []}
+        letters = {"train": 0, "val": 0}
+        for piece, split in stream:
+            self._check_resumed()
+            if stream.pieces_read <= self.writers[split].resume_at:
+                continue
+            batches[split].append(piece)
+            letters[split] += len(piece.text)
+            if letters[split] >= BATCH:
+                yield Mark(split, stream.pieces_read, stream.digest), batches[split]
+                batches[split], letters[split] = [], 0
+        if stream.pieces_read < max(writer.resume_at for writer in self.writers.values()):
+            raise _changed(self.folder.path)
+        for split, batch in batches.items():
+            if batch:
+                yield Mark(split, stream.pieces_read, stream.digest), batch
+
+    def _check_resumed(self) -> None:
+        """At the end of the last finished shard, what has been read must be what it was."""
+        for written in self.writers.values():
+            if self.stream.pieces_read != written.resume_at:
+                continue
+            if self.stream.digest != written.headers[-1].pieces_digest:
+                raise _changed(self.folder.path)
+
+    def _hold_out_the_end(self) -> None:
+        """No document fell to validation, as with one long text: its end is held out instead.
+
+        The wanted share is taken in whole pieces, at most from what the last shard would hold.
+        """
+        train, val = self.writers["train"], self.writers["val"]
+        if not train.held:
+            return  # a run that stopped after its last shard has already done it
+        whole = join(train.held)
+        n_pieces = len(whole.ends)
+        wanted = max(1, round(self.stream.fraction * self.stream.count["train"]))
+        kept = max(n_pieces - wanted, 0 if train.headers else 1)
+        if kept == n_pieces:
+            raise UserError(
+                f"the input is one document of {whole.text_bytes.sum()} bytes, too short to hold "
+                "out a part of it; give --val FILE, or --val-fraction 0 for no validation"
+            )
+        head, tail = cut_after(whole, kept)
+        train.held = [head] if kept else []
+        if not val.headers:
+            val.add(tail, Mark("val", self.stream.pieces_read, self.stream.digest))

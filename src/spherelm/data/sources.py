@@ -1,0 +1,334 @@
+"""Where text comes from: plain text, JSONL, Parquet, stdin, Hugging Face datasets, nanoGPT files.
+
+A source is read as a stream of pieces; what the user named is checked before any is read.
+"""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import io
+import json
+import lzma
+import os
+import sys
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+
+import numpy as np
+
+from spherelm.data.dataset import read_nanogpt
+from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
+from spherelm.data.tokenizer import Tokenizer, missing_package
+from spherelm.errors import UserError
+
+COMPRESSION: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+TEXT = (".txt", ".text", ".md")
+JSONL = (".jsonl", ".ndjson", ".json")
+PARQUET = (".parquet",)
+HUB = "hf:"
+
+
+class Source(Protocol):
+    """One input."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def size(self) -> int | None:
+        """Bytes on disk; None where that cannot be known."""
+
+    def check(self) -> None:
+        """Refuse an input that cannot be read, before anything is written."""
+
+    def pieces(self, at: Position) -> Iterator[Piece]:
+        """Its documents, in pieces; `at` is kept at the bytes read, out of `size`."""
+
+
+@dataclass
+class Position:
+    """How far a source has been read, for the display of progress."""
+
+    bytes: int = 0
+
+
+def find_sources(
+    inputs: Sequence[str], field: str = "text", bin_tokenizer: Tokenizer | None = None
+) -> list[Source]:
+    """The sources that inputs of the command line name, in order; files of a folder by path.
+
+    `field` is the one that holds the text in JSONL, Parquet and datasets. `bin_tokenizer` is the
+    tokenizer that made nanoGPT's `.bin` files.
+    """
+    sources: list[Source] = []
+    for given in inputs:
+        if given == "-":
+            sources.append(TextFile(None))
+        elif given.startswith(HUB):
+            sources.append(HubDataset(given, field))
+        else:
+            sources += [_file_source(path, field, bin_tokenizer) for path in _files(given)]
+    for source in sources:
+        source.check()
+    return sources
+
+
+def _files(given: str) -> list[Path]:
+    """A file, the readable files of a folder, or the matches of a glob."""
+    path = Path(given)
+    if path.is_dir():
+        known = (*TEXT, *JSONL, *PARQUET)
+        files = [p for p in sorted(path.rglob("*")) if p.is_file() and _kind(p) in known]
+        if not files:
+            raise UserError(
+                f"folder {given} holds no {', '.join(known)} files; name others by a glob such as "
+                f"'{given.rstrip('/')}/**/*.py'"
+            )
+        return files
+    if path.exists() or not glob.has_magic(given):
+        return [path]
+    files = [Path(p) for p in sorted(glob.glob(given, recursive=True)) if os.path.isfile(p)]
+    if not files:
+        raise UserError(f"no file matches {given}")
+    return files
+
+
+def _kind(path: Path) -> str:
+    """The suffix that says what a file holds, below any compression."""
+    return (path.with_suffix("") if path.suffix in COMPRESSION else path).suffix.lower()
+
+
+def _file_source(path: Path, field: str, bin_tokenizer: Tokenizer | None) -> Source:
+    kind = _kind(path)
+    if kind in JSONL:
+        return JsonLines(path, field)
+    if kind in PARQUET:
+        return ParquetFile(path, field)
+    if kind == ".bin":
+        return NanoGPTFile(path, bin_tokenizer)
+    return TextFile(path)
+
+
+@dataclass(frozen=True)
+class _File:
+    """What all files share."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        return str(self.path)
+
+    @property
+    def size(self) -> int | None:
+        return self.path.stat().st_size
+
+    def check(self) -> None:
+        _check_file(self.path)
+
+
+def _check_file(path: Path) -> None:
+    try:
+        with open(path, "rb"):
+            pass
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _lines(path: Path | None, at: Position) -> Iterator[str]:
+    """The lines of a UTF-8 file, compressed or not; None is stdin."""
+    name = "stdin" if path is None else str(path)
+    opener = None if path is None else COMPRESSION.get(path.suffix)
+    number = 0
+    try:
+        with nullcontext(sys.stdin.buffer) if path is None else open(path, "rb") as raw:
+            stream = raw if opener is None else cast(BinaryIO, opener(raw, "rb"))
+            # Only \n ends a line, and nothing is translated: text is kept as it is.
+            text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+            for number, line in enumerate(text, start=1):
+                if path is not None and not number % 64:
+                    at.bytes = raw.tell()
+                yield line.removeprefix("\ufeff") if number == 1 else line
+            text.detach()  # else it would close stdin
+    except UnicodeDecodeError as error:
+        raise UserError(f"{name} is not UTF-8 text: {error.reason} after line {number}") from None
+    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UserError(f"cannot read {name}: {reason}") from None
+
+
+@dataclass(frozen=True)
+class TextFile:
+    """Plain text, whose documents are separated by `<|endoftext|>` lines; None is stdin."""
+
+    path: Path | None
+
+    @property
+    def name(self) -> str:
+        return "-" if self.path is None else str(self.path)
+
+    @property
+    def size(self) -> int | None:
+        return None if self.path is None else self.path.stat().st_size
+
+    def check(self) -> None:
+        if self.path is not None:
+            _check_file(self.path)
+
+    def pieces(self, at: Position) -> Iterator[Piece]:
+        return pieces_of_lines(_lines(self.path, at))
+
+
+@dataclass(frozen=True)
+class JsonLines(_File):
+    """An object a line, with the text in one of its fields."""
+
+    field: str
+
+    def pieces(self, at: Position) -> Iterator[Piece]:
+        for number, line in enumerate(_lines(self.path, at), start=1):
+            if line.isspace():
+                continue
+            try:
+                row = json.loads(line)
+            except ValueError:
+                raise UserError(f"{self.path} line {number} is not JSON") from None
+            text = row.get(self.field) if isinstance(row, dict) else None
+            if not isinstance(text, str):
+                fields = ", ".join(row) if isinstance(row, dict) else "none"
+                raise UserError(
+                    f"{self.path} line {number} has no text in the field {self.field!r}; "
+                    f"name it with --field (there are: {fields})"
+                )
+            yield from pieces_of(_whole_letters(text))
+
+
+@dataclass(frozen=True)
+class ParquetFile(_File):
+    """A table with a column of texts."""
+
+    field: str
+
+    def check(self) -> None:
+        super().check()
+        self._open()
+
+    def _open(self) -> Any:
+        try:
+            from pyarrow import ArrowException, parquet
+        except ImportError:
+            raise missing_package("pyarrow", "Parquet") from None
+        try:
+            file = parquet.ParquetFile(self.path)
+        except (OSError, ArrowException) as error:
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{self.path} is not a Parquet file: {reason}") from None
+        if self.field not in file.schema_arrow.names:
+            raise UserError(
+                f"{self.path} has no column {self.field!r}; name it with --field "
+                f"(there are: {', '.join(file.schema_arrow.names)})"
+            )
+        return file
+
+    def pieces(self, at: Position) -> Iterator[Piece]:
+        file = self._open()
+        rows, size = 0, self.size or 0
+        for batch in file.iter_batches(batch_size=1024, columns=[self.field]):
+            for text in batch.column(0).to_pylist():
+                yield from _row_pieces(text, self.field, self.name)
+            rows += batch.num_rows
+            at.bytes = size * rows // file.metadata.num_rows
+
+
+@dataclass(frozen=True)
+class HubDataset:
+    """`hf:NAME[:CONFIG[:SPLIT]]`: a dataset of the Hugging Face hub or a local folder, streamed."""
+
+    name: str
+    field: str
+    size = None
+
+    def check(self) -> None:
+        dataset = self._open()
+        columns = dataset.column_names
+        if columns is not None and self.field not in columns:
+            raise UserError(
+                f"{self.name} has no column {self.field!r}; name it with --field "
+                f"(there are: {', '.join(columns)})"
+            )
+
+    def _open(self) -> Any:
+        try:
+            import datasets
+        except ImportError:
+            raise missing_package("datasets", "a Hugging Face dataset") from None
+        name, _, rest = self.name.removeprefix(HUB).partition(":")
+        config, _, split = rest.partition(":")
+        try:
+            return datasets.load_dataset(
+                name, config or None, split=split or "train", streaming=True
+            )
+        except Exception as error:  # the network, the hub and the dataset's own mistakes
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UserError(f"cannot open {self.name}: {reason}") from None
+
+    def pieces(self, at: Position) -> Iterator[Piece]:
+        for row in self._open():
+            yield from _row_pieces(row.get(self.field), self.field, self.name)
+
+
+@dataclass(frozen=True)
+class NanoGPTFile(_File):
+    """nanoGPT's raw uint16 tokens, turned back into text by the tokenizer that made them."""
+
+    tokenizer: Tokenizer | None
+
+    def check(self) -> None:
+        super().check()
+        if self.tokenizer is None:
+            raise UserError(
+                f"{self.path} holds tokens; name the tokenizer that made them, as in "
+                "--tokenizer gpt2"
+            )
+        largest, vocab_size = int(read_nanogpt(self.path).max()), self.tokenizer.vocab_size
+        if largest >= vocab_size:
+            raise UserError(
+                f"{self.path} was not made by tokenizer {self.tokenizer.name}: it has the token "
+                f"{largest}, out of {vocab_size}"
+            )
+
+    def pieces(self, at: Position) -> Iterator[Piece]:
+        assert self.tokenizer is not None
+        tokens = read_nanogpt(self.path)
+        start, window = 0, 1 << 20
+        while start < len(tokens):
+            ends = np.flatnonzero(tokens[start : start + window] == self.tokenizer.end_of_document)
+            if len(ends) == 0 and start + window < len(tokens):
+                window *= 2  # a document longer than the window
+                continue
+            stops = (start + ends + 1).tolist()
+            if start + window >= len(tokens):
+                stops.append(len(tokens))
+            for stop in stops:
+                yield from pieces_of(self.tokenizer.decode(tokens[start:stop].tolist()))
+                start, at.bytes = stop, 2 * stop
+
+
+def _row_pieces(text: object, field: str, name: str) -> Iterator[Piece]:
+    """The pieces of a cell of a table; a missing text is an empty one."""
+    if text is None:
+        return
+    if not isinstance(text, str):
+        raise UserError(f"{name} has no text in the column {field!r}; name another with --field")
+    yield from pieces_of(_whole_letters(text))
+
+
+def _whole_letters(text: str) -> str:
+    """JSON can spell half a letter (a lone surrogate), which no UTF-8 text holds: make it `?`."""
+    return text.encode(errors="replace").decode()

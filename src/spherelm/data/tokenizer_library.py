@@ -1,0 +1,203 @@
+"""Tokenizers of the `tokenizers` library: its JSON files, GPT-2's two files, or trained here.
+
+Text is always text: special tokens spelt out in a document are encoded letter by letter, and no
+marks are put before or after.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spherelm.data.atomic import write_atomically
+from spherelm.data.tokenizer import fingerprint_of, missing_package, save_description
+from spherelm.errors import UserError
+
+END_OF_TEXT = "<|endoftext|>"
+USUAL_ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
+GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
+"""The vocabulary and the merges of GPT-2's BPE: OpenAI's names and Hugging Face's."""
+
+
+class LibraryTokenizer:
+    """A tokenizer given by the text of its `tokenizer.json`."""
+
+    def __init__(self, content: str, name: str, end_of_document: str | None = None) -> None:
+        library = _library()
+        try:
+            self._tokenizer = library.Tokenizer.from_str(content)
+        except Exception as error:  # the library raises bare Exceptions
+            reason = str(error).splitlines()[0]
+            raise UserError(f"{name} is not a tokenizer of `tokenizers`: {reason}") from None
+        self._tokenizer.encode_special_tokens = True
+        self._tokenizer.no_truncation()
+        self._tokenizer.no_padding()
+        self._content, self.name = content, name
+        vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
+        self.vocab_size = 1 + max(vocabulary.values(), default=0)
+        self._end = _find_end(name, vocabulary, end_of_document)
+        self.end_of_document: int = vocabulary[self._end]
+        self.fingerprint = fingerprint_of("tokenizers", content, self._end)
+
+    @classmethod
+    def load(
+        cls, spec: str | Path, end_of_document: str | None = None, name: str | None = None
+    ) -> LibraryTokenizer:
+        """From a file, a folder, or a name on the Hugging Face hub; see `load_tokenizer`."""
+        path = Path(spec)
+        if path.is_dir():
+            return cls._from_folder(path, end_of_document, name or path.resolve().name)
+        if path.is_file():
+            if (pair := _gpt2_pair(path)) is not None:
+                return cls(_gpt2_content(*pair), path.stem, end_of_document)
+            return cls(_read(path), path.stem, end_of_document)
+        if path.suffix in (".json", ".bpe", ".txt") or path.is_absolute() or str(spec)[0] == ".":
+            raise UserError(f"tokenizer {spec} does not exist")
+        return cls._from_hub(str(spec), end_of_document)
+
+    @classmethod
+    def _from_folder(cls, folder: Path, end_of_document: str | None, name: str) -> LibraryTokenizer:
+        if (folder / "tokenizer.json").is_file():
+            end_of_document = end_of_document or _configured_end(folder / "tokenizer_config.json")
+            return cls(_read(folder / "tokenizer.json"), name, end_of_document)
+        for path in sorted(folder.iterdir()):
+            if (pair := _gpt2_pair(path)) is not None:
+                return cls(_gpt2_content(*pair), name, end_of_document)
+        raise UserError(
+            f"{folder} holds no tokenizer: tokenizer.json, tokenizer.model, or GPT-2's "
+            "encoder.json and vocab.bpe"
+        )
+
+    @classmethod
+    def _from_hub(cls, name: str, end_of_document: str | None) -> LibraryTokenizer:
+        library = _library()
+        try:
+            content = library.Tokenizer.from_pretrained(name).to_str()
+        except Exception as error:  # no network, no such name: the library does not tell them apart
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UserError(
+                f"tokenizer {name!r} is no file and cannot be had from the Hugging Face hub "
+                f"({reason}); give a file or folder"
+            ) from None
+        return cls(content, name, end_of_document)
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
+        # The fast variant does not work out which letters each token came from.
+        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [np.array(encoding.ids, np.uint32) for encoding in encodings]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        kept = [int(i) for i in ids if i != self.end_of_document]
+        text: str = self._tokenizer.decode(kept, skip_special_tokens=True)
+        return text
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "tokenizer.json", [self._content.encode()])
+        save_description(folder, kind="tokenizers", name=self.name, end_of_document=self._end)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, str]]:
+        return LibraryTokenizer, (self._content, self.name, self._end)
+
+
+def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
+    """A byte-level BPE, GPT-2's kind, learned from `texts`; id 0 ends a document."""
+    library = _library()
+    alphabet = library.pre_tokenizers.ByteLevel.alphabet()
+    smallest = len(alphabet) + 1
+    if vocab_size < smallest:
+        raise UserError(
+            f"--train-tokenizer must be at least {smallest}, the bytes and the end of a document, "
+            f"not {vocab_size}"
+        )
+    tokenizer = _byte_level(library.models.BPE())
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return LibraryTokenizer(tokenizer.to_str(), f"bpe-{vocab_size}", END_OF_TEXT)
+
+
+def _library() -> Any:
+    try:
+        import tokenizers
+    except ImportError:
+        raise missing_package("tokenizers", "this tokenizer") from None
+    return tokenizers
+
+
+def _byte_level(model: Any) -> Any:
+    library = _library()
+    tokenizer = library.Tokenizer(model)
+    tokenizer.pre_tokenizer = library.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = library.decoders.ByteLevel()
+    return tokenizer
+
+
+def _gpt2_pair(path: Path) -> tuple[Path, Path] | None:
+    """The vocabulary and merges that `path` is one of, such as `gpt2-encoder.json`."""
+    for pair in GPT2_FILES:
+        for name in pair:
+            if path.name.endswith(name):
+                prefix = path.name.removesuffix(name)
+                vocabulary, merges = (path.with_name(prefix + part) for part in pair)
+                if vocabulary.is_file() and merges.is_file():
+                    return vocabulary, merges
+    return None
+
+
+def _gpt2_content(vocabulary: Path, merges: Path) -> str:
+    library = _library()
+    try:
+        model = library.models.BPE.from_file(str(vocabulary), str(merges))
+    except Exception as error:  # the library raises bare Exceptions
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{vocabulary} and {merges.name} are not GPT-2's BPE: {reason}") from None
+    tokenizer = _byte_level(model)
+    tokenizer.add_special_tokens([END_OF_TEXT])
+    content: str = tokenizer.to_str()
+    return content
+
+
+def _find_end(name: str, vocabulary: dict[str, int], asked: str | None) -> str:
+    if asked is not None and asked not in vocabulary:
+        raise UserError(f"tokenizer {name} has no token {asked!r} to end documents with")
+    for token in (asked, *USUAL_ENDS):
+        if token in vocabulary:
+            return token
+    raise UserError(
+        f"tokenizer {name} has none of the usual tokens that end a document; "
+        "name the one it uses with --end-of-document"
+    )
+
+
+def _configured_end(config: Path) -> str | None:
+    """`eos_token` of a Hugging Face folder."""
+    if not config.is_file():
+        return None
+    try:
+        token = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
+    except (OSError, ValueError, AttributeError):
+        raise UserError(f"{config} is damaged: it is not JSON") from None
+    return token.get("content") if isinstance(token, dict) else token
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read tokenizer {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"tokenizer {path} is not JSON") from None

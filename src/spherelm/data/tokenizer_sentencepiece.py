@@ -1,0 +1,81 @@
+"""SentencePiece models, such as LLaMA-2's `tokenizer.model`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from spherelm.data.atomic import write_atomically
+from spherelm.data.tokenizer import fingerprint_of, missing_package, save_description
+from spherelm.errors import UserError
+
+
+class SentencePieceTokenizer:
+    """A tokenizer given by the bytes of its `.model` file."""
+
+    def __init__(self, content: bytes, name: str, end_of_document: str | None = None) -> None:
+        try:
+            import sentencepiece
+        except ImportError:
+            raise missing_package("sentencepiece", "a SentencePiece model") from None
+        try:
+            self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
+        except RuntimeError:
+            raise UserError(f"{name} is not a SentencePiece model") from None
+        self._content, self.name = content, name
+        self.vocab_size: int = self._processor.get_piece_size()
+        self.end_of_document = self._find_end(end_of_document)
+        self.fingerprint = fingerprint_of("sentencepiece", content, str(self.end_of_document))
+
+    @classmethod
+    def load(
+        cls, path: Path, end_of_document: str | None = None, name: str | None = None
+    ) -> SentencePieceTokenizer:
+        """From a `.model` file, or the folder of a `tokenizer.model`."""
+        file = path / "tokenizer.model" if path.is_dir() else path
+        try:
+            return cls(file.read_bytes(), name or path.resolve().stem, end_of_document)
+        except OSError as error:
+            raise UserError(f"cannot read tokenizer {file}: {error.strerror}") from None
+
+    def _find_end(self, asked: str | None) -> int:
+        """Id of the piece that was asked for, else the model's own end of sentence."""
+        if asked is None:
+            end: int = self._processor.eos_id()
+            if end >= 0:
+                return end
+            raise UserError(
+                f"tokenizer {self.name} has no end of sentence; "
+                "name the piece that ends a document with --end-of-document"
+            )
+        end = self._processor.piece_to_id(asked)
+        if self._processor.id_to_piece(end) != asked:
+            raise UserError(f"tokenizer {self.name} has no piece {asked!r} to end documents with")
+        return end
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = self._processor.encode(text)
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
+        # One thread: `prepare` gives every core a process of its own.
+        batch = self._processor.encode(list(texts), num_threads=1)
+        return [np.array(ids, np.uint32) for ids in batch]
+
+    def decode(self, ids: Iterable[int]) -> str:
+        text: str = self._processor.decode([int(i) for i in ids if i != self.end_of_document])
+        return text
+
+    def save(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(folder / "tokenizer.model", [self._content])
+        end = self._processor.id_to_piece(self.end_of_document)
+        save_description(folder, kind="sentencepiece", name=self.name, end_of_document=end)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes, str, str]]:
+        end = self._processor.id_to_piece(self.end_of_document)
+        return SentencePieceTokenizer, (self._content, self.name, end)

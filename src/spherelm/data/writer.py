@@ -1,0 +1,118 @@
+"""The folder that `prepare` writes: one writer for each split, one process at a time."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from spherelm.data.encode import Encoded, join
+from spherelm.data.shards import (
+    ShardHeader,
+    check_shard,
+    open_shard,
+    shard_name,
+    write_json,
+    write_shard,
+)
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError
+
+SETTINGS, FORMAT, VERSION = "prepare.json", "spherelm prepare settings", 1
+"""The file with all that decides the content of the shards; written before any of them."""
+
+
+class OutputFolder:
+    """The folder that is written to; made with the first shard, so that failures leave none."""
+
+    def __init__(self, path: Path, settings: dict[str, Any], tokenizer: Tokenizer) -> None:
+        self.path, self.tokenizer = path, tokenizer
+        self._settings = settings
+        self._lock: int | None = None
+        if path.is_dir():
+            self._take()
+
+    def begin(self) -> None:
+        """Make the folder, unless it is there."""
+        if not (self.path / SETTINGS).is_file():
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._take()
+            self.tokenizer.save(self.path / "tokenizer")
+            about = {"format": FORMAT, "version": VERSION}
+            write_json(self.path / SETTINGS, about | self._settings)
+
+    def finished_shards(self, split: str) -> list[ShardHeader]:
+        """The shards that an earlier start has finished."""
+        headers: list[ShardHeader] = []
+        while (self.path / f"{(name := shard_name(split, len(headers)))}.json").is_file():
+            shard = open_shard(self.path, name)
+            check_shard(self.path, shard)
+            headers.append(shard.header)
+        return headers
+
+    def _take(self) -> None:
+        """Keep other processes out; the system lets go when this one ends, however it ends."""
+        if self._lock is not None or os.name == "nt":
+            return
+        import fcntl
+
+        self._lock = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise UserError(f"another `spherelm prepare` is writing to {self.path}") from None
+
+    def close(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+class Mark(NamedTuple):
+    """Where in the input a batch ends."""
+
+    split: str
+    pieces_read: int
+    digest: str
+
+
+class SplitWriter:
+    """Collects the tokens of a split and writes its shards."""
+
+    def __init__(self, folder: OutputFolder, split: str, dtype: str, shard_tokens: int) -> None:
+        self.folder, self.split = folder, split
+        self.dtype, self.shard_tokens = dtype, shard_tokens
+        self.headers = folder.finished_shards(split)
+        self.resume_at = self.headers[-1].pieces_read if self.headers else 0
+        self.held: list[Encoded] = []
+        self._mark: Mark | None = None
+
+    def add(self, encoded: Encoded, mark: Mark) -> None:
+        """Take a batch. A full shard is closed when more comes: the last one is always held."""
+        if sum(len(e.tokens) for e in self.held) >= self.shard_tokens:
+            self.close_shard()
+        self.held.append(encoded)
+        self._mark = mark
+
+    def close_shard(self) -> None:
+        """Write what is held, if anything."""
+        if not self.held:
+            return
+        assert self._mark is not None
+        self.folder.begin()
+        whole = join(self.held)
+        header = write_shard(
+            self.folder.path,
+            shard_name(self.split, len(self.headers)),
+            whole.tokens,
+            whole.starts,
+            split=self.split,
+            text_bytes=int(whole.text_bytes.sum()),
+            tokenizer=self.folder.tokenizer.name,
+            tokenizer_fingerprint=self.folder.tokenizer.fingerprint,
+            pieces_read=self._mark.pieces_read,
+            pieces_digest=self._mark.digest,
+        )
+        self.headers.append(header)
+        self.held = []
