@@ -1,0 +1,238 @@
+"""The tree of a run's settings: checks, TOML in and out, overrides."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from spherelm import ModelConfig, RunConfig, presets
+from spherelm.config import DataConfig, OptimConfig, ParallelConfig, TrainConfig
+from spherelm.config_io import from_dict, merge, override, read_toml, to_dict, to_toml
+from spherelm.errors import UserError
+from tests.model.tiny import small_configs
+
+NAN, INFINITY = float("nan"), float("inf")
+
+
+def positive(*names: str) -> list[tuple[str, Any]]:
+    return [(name, value) for name in names for value in (0, -1.0, NAN, INFINITY, "1", None, True)]
+
+
+def not_negative(*names: str) -> list[tuple[str, Any]]:
+    return [(name, value) for name in names for value in (-1e-9, NAN, INFINITY, "0", None, True)]
+
+
+def fractions(*names: str) -> list[tuple[str, Any]]:
+    return [(name, value) for name in names for value in (-0.1, 1.0, NAN, "0.9", None)]
+
+
+def whole(*names: str, least: int) -> list[tuple[str, Any]]:
+    return [(name, value) for name in names for value in (least - 1, 1.5, NAN, "3", True)]
+
+
+def switches(*names: str) -> list[tuple[str, Any]]:
+    return [(name, value) for name in names for value in (0, "yes", None)]
+
+
+MISTAKES: dict[type, list[tuple[str, Any]]] = {
+    OptimConfig: [
+        *positive("lr", "eps"),
+        *not_negative("final_lr", "weight_decay", "grad_clip"),
+        *fractions("beta1", "beta2"),
+        *whole("warmup_steps", least=0),
+    ],
+    DataConfig: [("path", 3), *switches("within_documents")],
+    TrainConfig: [
+        *whole("steps", "batch_size", "micro_batch_size", "log_every", "eval_sequences", least=1),
+        *whole("keep_last", least=1),
+        *whole("seed", "eval_every", "checkpoint_every", least=0),
+        *switches("activation_checkpointing", "compile", "deterministic", "tensorboard"),
+        ("device", 0),
+        ("precision", "fp16"),
+        ("weight_storage", "auto"),
+    ],
+    ParallelConfig: whole("tensor", "replicate", least=1),
+}
+SECTIONS = {
+    OptimConfig: "optim",
+    DataConfig: "data",
+    TrainConfig: "train",
+    ParallelConfig: "parallel",
+}
+CASES = [
+    pytest.param(cls, name, value, id=f"{SECTIONS[cls]}.{name}={value!r}")
+    for cls, mistakes in MISTAKES.items()
+    for name, value in mistakes
+]
+
+
+@pytest.mark.parametrize(("cls", "name", "value"), CASES)
+def test_mistakes_name_the_field(cls: type, name: str, value: Any) -> None:
+    with pytest.raises(UserError) as refusal:
+        cls(**{name: value})
+    assert str(refusal.value).startswith(f"{SECTIONS[cls]}.{name} must be")
+    assert "\n" not in str(refusal.value)
+
+
+def test_every_field_has_a_mistake() -> None:
+    """A field added without a check, or a check without a test, shows here."""
+    free = {"wandb_project"}
+    for cls, mistakes in MISTAKES.items():
+        assert {f.name for f in dataclasses.fields(cls)} - free == {name for name, _ in mistakes}
+
+
+def test_ngpt_has_no_weight_decay() -> None:
+    with pytest.raises(UserError, match=r"optim\.weight_decay must be 0 for nGPT.* not 0\.1"):
+        RunConfig(optim=OptimConfig(weight_decay=0.1))
+    RunConfig(model=ModelConfig(arch="gpt"), optim=OptimConfig(weight_decay=0.1))
+
+
+def test_warmup_ends_before_the_run_does() -> None:
+    with pytest.raises(UserError, match=r"optim\.warmup_steps must be below train\.steps = 10"):
+        RunConfig(optim=OptimConfig(warmup_steps=10), train=TrainConfig(steps=10))
+
+
+def test_tokens_per_step() -> None:
+    assert presets.get("ngpt-0.5b-4k").tokens_per_step == 512 * 4096
+
+
+# --- TOML ----------------------------------------------------------------------------------------
+
+
+def through_toml(config: RunConfig, folder: Path) -> RunConfig:
+    path = folder / "config.toml"
+    path.write_text(to_toml(config), encoding="utf-8")
+    return read_toml(path, RunConfig())
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_presets_survive_toml(name: str, tmp_path: Path) -> None:
+    config = presets.get(name)
+    assert through_toml(config, tmp_path) == config
+
+
+def finite(low: float, high: float) -> st.SearchStrategy[float]:
+    return st.floats(low, high, exclude_min=True, exclude_max=True)
+
+
+@st.composite
+def run_configs(draw: st.DrawFn) -> RunConfig:
+    """Settings of every type, at values whose spelling is a trap: exponents, quotes, accents."""
+    model = draw(small_configs())
+    steps = draw(st.integers(1, 10**12))
+    text = st.text(st.characters(codec="utf-8"), max_size=8)
+    return RunConfig(
+        model=model,
+        optim=OptimConfig(
+            lr=draw(finite(0.0, 1e300)),
+            final_lr=draw(st.floats(0.0, 1.0)),
+            eps=draw(finite(0.0, 1e-6)),
+            beta1=draw(st.floats(0.0, 1.0, exclude_max=True)),
+            weight_decay=draw(finite(0.0, 1.0)) if model.arch == "gpt" else 0.0,
+            warmup_steps=draw(st.integers(0, steps - 1)),
+        ),
+        data=DataConfig(path=draw(st.none() | text), within_documents=draw(st.booleans())),
+        train=TrainConfig(
+            steps=steps,
+            micro_batch_size=draw(st.none() | st.integers(1, 9)),
+            precision=draw(st.sampled_from(["auto", "fp32", "bf16"])),
+            wandb_project=draw(st.none() | text),
+        ),
+        parallel=ParallelConfig(tensor=draw(st.integers(1, 8))),
+    )
+
+
+@given(config=run_configs())
+def test_any_config_survives_toml(
+    config: RunConfig, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    assert through_toml(config, tmp_path_factory.mktemp("run")) == config
+
+
+@given(config=run_configs())
+def test_any_config_survives_dictionaries(config: RunConfig) -> None:
+    assert from_dict(RunConfig, to_dict(config)) == config
+
+
+def test_a_file_gives_only_what_it_changes(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text('[model]\nupdate = "slerp"\n[model.s_z]\ninit = 10\n[optim]\nlr = 1\n')
+    base = presets.get("ngpt-nano")
+    config = read_toml(path, base)
+    assert config.model.update == "slerp"
+    assert config.model.s_z == dataclasses.replace(base.model.s_z, init=10.0)
+    assert isinstance(config.optim.lr, float)  # a whole number where a float is meant
+    assert config.train == base.train
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[model]\nn_head = 4\n", "unknown key model.n_head; did you mean 'n_heads'?"),
+        ("[modle]\nn_heads = 4\n", "unknown key modle; did you mean 'model'?"),
+        ("[model.s_z]\nintit = 4\n", "unknown key model.s_z.intit; did you mean 'init'?"),
+        ("[optim]\nzzz = 4\n", "unknown key optim.zzz; valid: beta1, beta2, eps"),
+        ("[model]\ns_z = 4\n", "model.s_z must be a table of fields, not 4"),
+        ("model = 4\n", "model must be a table of fields, not 4"),
+        ("[optim]\nlr = nan\n", "optim.lr must be a finite number above 0, not nan"),
+        ("[optim]\nlr = -inf\n", "optim.lr must be a finite number above 0, not -inf"),
+        ("[model]\nd_model = 12.0\n", "d_model must be a whole number of at least 1, not 12.0"),
+        ("[model]\nd_model = \n", "is not TOML"),
+        ("seed = 1\n", "unknown key seed; "),
+    ],
+)
+def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text)
+    with pytest.raises(UserError) as refusal:
+        read_toml(path, RunConfig())
+    assert str(refusal.value).startswith(str(path))
+    assert message in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"cannot read the config .*none\.toml: No such file"):
+        read_toml(tmp_path / "none.toml", RunConfig())
+    with pytest.raises(UserError, match="cannot read the config"):
+        read_toml(tmp_path, RunConfig())
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(UserError, match="is not TOML"):
+        read_toml(binary, RunConfig())
+
+
+# --- overrides -----------------------------------------------------------------------------------
+
+
+def test_overrides_reach_any_depth() -> None:
+    config = override(
+        RunConfig(), {"model.s_z.init": 10, "model.s_z.mode": "scalar", "optim.lr": 1}
+    )
+    assert config.model.s_z.init == 10.0
+    assert config.model.s_z.mode == "scalar"
+    assert config.optim.lr == 1.0
+    assert config.train == RunConfig().train
+
+
+def test_an_unknown_override_suggests_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"unknown key model\.n_layer; did you mean 'n_layers'"):
+        override(RunConfig(), {"model.n_layer": 3})
+
+
+def test_overrides_are_checked_together() -> None:
+    """8 does not divide by the 16 heads of the default; with 4 heads it does."""
+    config = override(RunConfig(), {"model.d_model": 8, "model.n_heads": 4})
+    assert config.model.d_k == 2
+    with pytest.raises(UserError, match="d_model must be divisible by n_heads"):
+        override(RunConfig(), {"model.d_model": 8})
+
+
+def test_merging_needs_a_table() -> None:
+    with pytest.raises(UserError, match="must be a table of fields"):
+        merge(RunConfig(), [1, 2])  # type: ignore[arg-type]

@@ -1,0 +1,89 @@
+"""Complete configurations by name."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+
+from spherelm import presets
+from spherelm.errors import UserError
+from spherelm.model.config import SCALE_NAMES
+
+PAPER = [f"{size}-{context}" for size in ("0.5b", "1b") for context in ("1k", "4k", "8k")]
+
+
+def test_names() -> None:
+    sizes = ["debug", "nano", "small", *PAPER]
+    assert set(presets.names()) == {f"{arch}-{size}" for arch in ("gpt", "ngpt") for size in sizes}
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_preset_is_what_its_name_says(name: str) -> None:
+    assert presets.get(name).model.arch == name.partition("-")[0]
+
+
+@pytest.mark.parametrize("size", PAPER)
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_models_of_the_paper(arch: str, size: str) -> None:
+    """Its tables 'Model Parameters' and 'Optimization Parameters'."""
+    config = presets.get(f"{arch}-{size}")
+    model, optim = config.model, config.optim
+    width, _, context = size.partition("-")
+    shape = (model.n_layers, model.d_model, model.n_heads)
+    assert shape == {"0.5b": (24, 1024, 16), "1b": (36, 1280, 20)}[width]
+    assert model.d_k == 64
+    assert model.mlp_width == 4 * model.d_model
+    assert model.context == {"1k": 1024, "4k": 4096, "8k": 8192}[context]
+    assert (model.vocab_size, model.rope_base) == (32000, 10000)
+    assert config.train.batch_size == 512
+    assert optim.final_lr == 0
+    assert optim.weight_decay == (0.1 if arch == "gpt" else 0)
+    assert optim.warmup_steps == (2000 if arch == "gpt" else 0)
+
+
+@pytest.mark.parametrize("size", PAPER)
+def test_only_the_sensitive_model_stores_alpha_at_a_tenth(size: str) -> None:
+    """'The increasing sensitivity of the 1B nGPT model on 8k': its α are stored at 0.1."""
+    model = presets.get(f"ngpt-{size}").model
+    default = 1 / math.sqrt(model.d_model)
+    for name in SCALE_NAMES:
+        scale = model.resolve_scale(name)
+        if name.startswith("alpha"):
+            assert scale.init == 0.05
+            assert scale.scale == (0.1 if size == "1b-8k" else default)
+        elif name in ("s_u", "s_nu"):
+            assert scale.scale == 1.0
+        else:
+            assert scale.scale == default
+
+
+@pytest.mark.parametrize("size", ["debug", "nano", "small", *PAPER])
+def test_the_two_models_of_a_size_differ_only_in_kind(size: str) -> None:
+    """The same shape, tokens and steps: a comparison compares architectures."""
+    gpt, ngpt = presets.get(f"gpt-{size}"), presets.get(f"ngpt-{size}")
+    shape = ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_mlp", "context")
+    for name in (*shape, "rope_base", "tie_embeddings"):
+        assert getattr(gpt.model, name) == getattr(ngpt.model, name)
+    assert dataclasses.replace(gpt.train, device="auto") == ngpt.train
+    assert gpt.data == ngpt.data
+    assert gpt.optim.weight_decay == 0.1
+    assert gpt.optim.warmup_steps > 0
+
+
+def test_a_name_without_kind_means_ngpt() -> None:
+    assert presets.get("nano") == presets.get("ngpt-nano")
+    assert presets.get("0.5b-1k") == presets.get("ngpt-0.5b-1k")
+
+
+@pytest.mark.parametrize("name", ["ngpt-nanno", "nanno", "nano-ngpt", "", "gpt", "ngpt-0.5b-2k"])
+def test_an_unknown_name_is_one_line(name: str) -> None:
+    with pytest.raises(UserError, match="unknown preset") as refusal:
+        presets.get(name)
+    assert "\n" not in str(refusal.value)
+
+
+def test_a_misspelt_name_suggests_the_nearest() -> None:
+    with pytest.raises(UserError, match="did you mean 'ngpt-nano'"):
+        presets.get("ngpt-nanno")
