@@ -8,7 +8,6 @@ All four matrices are lists of vectors in R^D; W_o is stored as the paper writes
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spherelm import kernels
@@ -38,21 +37,8 @@ class Attention(nn.Module):
         if self.config.normalize_in_forward:
             W_q, W_k, W_v, W_o = map(kernels.normalize, (W_q, W_k, W_v, W_o))
 
-        q = F.linear(h, W_q).unflatten(-1, (-1, self.config.d_k))  # (B, T, H, K)
-        k = F.linear(h, W_k).unflatten(-1, (-1, self.config.d_k))  # (B, T, G, K)
-        v = F.linear(h, W_v).unflatten(-1, (-1, self.config.d_k))  # (B, T, G, K)
-        if self.s_qk is None:
-            q, k = kernels.rotate(q, rope), kernels.rotate(k, rope)
-        else:
-            q, k = kernels.qk_on_sphere(q, k, rope, self.s_qk(), self.config.qk_norm)
-
-        heads = F.scaled_dot_product_attention(
-            q.transpose(1, 2),  # (B, H, T, K)
-            k.transpose(1, 2),
-            v.transpose(1, 2),
-            attn_mask=mask,
-            is_causal=mask is None,
-            scale=self.config.softmax_scale,
-            enable_gqa=self.config.kv_heads != self.config.n_heads,
-        )
-        return heads.transpose(1, 2).flatten(-2) @ W_o
+        # q, k: Norm(RoPE(h W)) · s_qk for nGPT, RoPE(h W) for GPT
+        s_qk = None if self.s_qk is None else self.s_qk()
+        q, k, v = kernels.project_qkv(h, W_q, W_k, W_v, rope, s_qk, self.config.qk_norm)
+        heads = kernels.attend(q, k, v, mask, self.config.softmax_scale)  # (B, T, H, K)
+        return heads.flatten(-2) @ W_o

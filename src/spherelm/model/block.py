@@ -55,8 +55,8 @@ class GPTBlock(nn.Module):
 
     def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
         h_A = self.attention(self.norm_attn(h), rope, mask)
-        h = h + h_A
-        h_M = self.mlp(self.norm_mlp(h))
+        h, normed = kernels.add_rms_norm(h, h_A, self.norm_mlp.gain)  # h + h_A, RMSNorm(h + h_A)
+        h_M = self.mlp(normed)
         return h + h_M
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from spherelm import kernels
@@ -44,6 +43,4 @@ class MLP(nn.Module):
             W_u = W_u * self.s_u()[:, None]
             W_nu = W_nu * (self.s_nu() * math.sqrt(self.config.d_model))[:, None]
 
-        u = F.linear(h, W_u)  # (B, T, F)
-        nu = F.linear(h, W_nu)  # (B, T, F)
-        return kernels.swiglu(u, nu) @ W_o_mlp
+        return kernels.project_swiglu(h, W_u, W_nu) @ W_o_mlp

@@ -7,13 +7,16 @@ tensors it updates, so that no training loop can forget it and no copy can drift
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from typing import Any, overload
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
 
 from spherelm.errors import UserError
+from spherelm.kernels.dispatch import LONGEST_ROW, runs_triton
 from spherelm.kernels.reference import normalize
 from spherelm.model.sphere import is_spherical, local_rows, matrices, retract_
 
@@ -44,7 +47,10 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 
 class AdamW(torch.optim.AdamW):
-    """`torch.optim.AdamW` for a spherelm model, its matrices put back on the sphere in `step`."""
+    """`torch.optim.AdamW` for a spherelm model, its matrices put back on the sphere in `step`.
+
+    On CUDA the whole step is a launch or two of `kernels.adamw`, with clipping folded in.
+    """
 
     def __init__(
         self,
@@ -56,6 +62,19 @@ class AdamW(torch.optim.AdamW):
     ) -> None:
         groups = [g for g in parameter_groups(model, weight_decay) if g["params"]]
         super().__init__(groups, lr=lr, betas=betas, eps=eps)
+        self._factor: Tensor | None = None
+
+    @torch.no_grad()
+    def scale_gradients(self, factor: Tensor) -> None:
+        """Multiply all gradients of the next step by `factor`, one number on the device: clipping.
+
+        Where the step is fused, it does so as it reads them, and they stay as they are.
+        """
+        if self._is_fused():
+            self._factor = factor.float()
+            return
+        gradients = [p.grad for group in self.param_groups for p in group["params"]]
+        torch._foreach_mul_([local_rows(g) for g in gradients if g is not None], factor)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -63,13 +82,67 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        loss = super().step(closure)
-        for group in self.param_groups:
-            if group["on_sphere"]:
-                for matrix in group["params"]:
-                    rows = local_rows(matrix)
-                    rows.copy_(normalize(rows))
+        if not self._is_fused():
+            loss = super().step(closure)
+            for group in self.param_groups:
+                if group["on_sphere"]:
+                    for matrix in group["params"]:
+                        rows = local_rows(matrix)
+                        rows.copy_(normalize(rows))
+            return loss
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._fused_step()
         return loss
+
+    def _is_fused(self) -> bool:
+        """Whether the kernel takes all parameters: on CUDA, their rows whole and not too long."""
+        return all(
+            runs_triton(local_rows(p)) and _rows_are_whole(p) and p.shape[-1] <= LONGEST_ROW
+            for group in self.param_groups
+            for p in group["params"]
+        )
+
+    def _fused_step(self) -> None:
+        from spherelm.kernels.adamw import Entry, adamw_
+
+        for group in self.param_groups:
+            # The state is torch.optim.AdamW's own, so that checkpoints do not know who wrote it.
+            params, grads, exp_avgs, exp_avg_sqs, steps = _lists(5)
+            self._init_group(  # type: ignore[no-untyped-call]
+                group, params, grads, exp_avgs, exp_avg_sqs, [], steps
+            )
+            if not params:
+                continue
+            torch._foreach_add_(steps, 1)
+            by_step: dict[int, list[Entry]] = defaultdict(list)
+            for count, *tensors in zip(steps, params, grads, exp_avgs, exp_avg_sqs, strict=True):
+                by_step[int(count)].append(Entry(*(local_rows(x).contiguous() for x in tensors)))
+            for step, entries in by_step.items():
+                adamw_(
+                    entries,
+                    on_sphere=group["on_sphere"],
+                    lr=float(group["lr"]),
+                    betas=group["betas"],
+                    eps=group["eps"],
+                    weight_decay=group["weight_decay"],
+                    step=step,
+                    factor=self._factor,
+                )
+        self._factor = None
+
+
+def _lists(count: int) -> tuple[list[Tensor], ...]:
+    return tuple([] for _ in range(count))
+
+
+def _rows_are_whole(x: Tensor) -> bool:
+    """Whether no row of a matrix is split between processes, and rows follow each other."""
+    if isinstance(x, DTensor):
+        return all(p.is_replicate() or p.is_shard(0) for p in x.placements)
+    return x.is_contiguous()
 
 
 def attach_retraction(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:

@@ -1,0 +1,46 @@
+"""How a row of numbers is cut for the GPU: block sizes, warps and the number of programs."""
+
+# Triton functions have no types a checker knows.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+def block(length: int) -> int:
+    """The power of two that holds a row of `length` numbers."""
+    return int(triton.next_power_of_2(length))
+
+
+def warps(length: int, per_thread: int) -> int:
+    """Warps for a row, so that each thread holds about `per_thread` of its numbers."""
+    return max(1, min(16, block(length) // (32 * per_thread)))
+
+
+def programs(rows: int, device: torch.device, per_multiprocessor: int) -> int:
+    """How many programs share the rows where each keeps partial sums over those it visits."""
+    if device.type != "cuda":  # the interpreter: more than one, so that tests see them add up
+        return min(rows, 3)
+    count = torch.cuda.get_device_properties(device).multi_processor_count
+    return min(rows, count * per_multiprocessor)
+
+
+def as_rows(x: Tensor) -> Tensor:
+    """(..., D) -> (N, D), contiguous; a view wherever it already is."""
+    return x.reshape(-1, x.shape[-1]).contiguous()
+
+
+@triton.jit
+def load_row(pointer, row, stride, columns, mask):
+    """One row in float32; 0 beyond its end."""
+    here = pointer + tl.cast(row, tl.int64) * stride + columns
+    return tl.load(here, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def store_row(pointer, row, stride, columns, mask, value):
+    """One row, rounded to the dtype of what it is stored in."""
+    tl.store(pointer + tl.cast(row, tl.int64) * stride + columns, value, mask=mask)
