@@ -18,8 +18,7 @@ from tests.data.conftest import MakeDataset
 
 # The fixture only makes a folder; hypothesis may reuse it between examples.
 relaxed = settings(
-    max_examples=25,
-    deadline=None,
+    max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 

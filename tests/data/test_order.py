@@ -2,21 +2,19 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spherelm.data.order import Permutation, TrainingOrder
 
 
 @given(n=st.integers(1, 5000), key=st.binary(max_size=16))
-@settings(max_examples=60, deadline=None)
 def test_it_is_a_permutation(n: int, key: bytes) -> None:
     image = Permutation(n, key)(np.arange(n, dtype=np.uint64))
     assert np.array_equal(np.sort(image), np.arange(n))
 
 
 @given(n=st.integers(2**31, 2**45), first=st.integers(0, 2**30))
-@settings(max_examples=20, deadline=None)
 def test_a_huge_domain_costs_no_memory_and_has_no_collisions(n: int, first: int) -> None:
     image = Permutation(n, b"key")(np.arange(first, first + 2000, dtype=np.uint64))
     assert len(np.unique(image)) == 2000
@@ -51,7 +49,6 @@ def test_neighbours_do_not_stay_neighbours() -> None:
     seed=st.integers(0, 2**40),
     cuts=st.lists(st.integers(1, 400), min_size=1, max_size=6),
 )
-@settings(max_examples=60, deadline=None)
 def test_the_order_does_not_depend_on_how_it_is_asked_for(
     n: int, seed: int, cuts: list[int]
 ) -> None:

@@ -30,8 +30,8 @@ from spherelm.data.writer import Mark, OutputFolder, SplitWriter
 from spherelm.errors import UserError
 from spherelm.validate import require_choice, require_fraction, require_int
 
-BATCH = 1 << 19
-"""Letters of a batch: some hundred milliseconds of tokenizing."""
+BATCH = 1 << 18
+"""Letters of a batch: about a hundred milliseconds of tokenizing."""
 TOKENIZER_TEXT = 1 << 30
 """Letters of the input, from its start, that a new tokenizer is trained on."""
 

@@ -1,0 +1,354 @@
+"""`spherelm prepare`: what it writes, from every kind of input, and what it refuses."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from spherelm.cli import main
+from spherelm.data import prepare as prepare_module
+from spherelm.data.dataset import TokenSplit, open_dataset
+from spherelm.data.prepare import PrepareConfig, prepare
+from spherelm.data.tokenizer_library import train_tokenizer
+from spherelm.errors import UserError
+
+DOCUMENTS = [
+    f"Document {i}.\nIts second line, é and 二, {'very ' * (i % 40)}long." for i in range(400)
+]
+TEXT = "\n<|endoftext|>\n".join(DOCUMENTS)
+
+
+def documents_of(split: TokenSplit) -> list[str]:
+    """The documents of a split of byte tokens, from where its shards say they start."""
+    found = []
+    for shard in split.shards:
+        assert shard.starts is not None
+        for tokens in np.split(shard.tokens, shard.starts[1:]):
+            assert tokens[-1] == 256
+            found.append(bytes(tokens[:-1].astype(np.uint8)).decode())
+    return found
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def test_documents_come_out_in_order_split_by_their_hash(text_file: Path, tmp_path: Path) -> None:
+    manifest, _ = prepare(PrepareConfig((str(text_file),), tmp_path / "out", val_fraction=0.1))
+    data = open_dataset(tmp_path / "out")
+    train, val = documents_of(data.train), documents_of(data.val)
+    assert sorted(train + val) == sorted(DOCUMENTS)
+    assert train == [d for d in DOCUMENTS if d in set(train)]
+    # 40 of 400 are expected; the deviation is sqrt(400 * 0.1 * 0.9) = 6.
+    assert 10 < len(val) < 70
+    assert data.train.n_bytes == sum(len(d.encode()) for d in train)
+    assert manifest["splits"]["val"]["documents"] == len(val)
+    assert manifest["splits"]["train"]["tokens"] == data.train.n_tokens
+    # The same text goes the same way in another file and another order.
+    other = tmp_path / "other.txt"
+    other.write_text("\n<|endoftext|>\n".join(reversed(DOCUMENTS)))
+    prepare(PrepareConfig((str(other),), tmp_path / "out2", val_fraction=0.1))
+    assert sorted(documents_of(open_dataset(tmp_path / "out2").val)) == sorted(val)
+
+
+def _write_inputs(folder: Path) -> dict[str, list[str]]:
+    """The same documents in every form that is read; the arguments that name each."""
+    rows = "".join(json.dumps({"text": d, "body": d, "id": 1}) + "\n" for d in DOCUMENTS)
+    half = len(DOCUMENTS) // 2
+    (folder / "a.txt").write_text(TEXT)
+    (folder / "a.jsonl").write_text(rows)
+    for suffix, module in ((".gz", gzip), (".bz2", bz2), (".xz", lzma)):
+        with module.open(folder / f"c.txt{suffix}", "wb") as file:
+            file.write(TEXT.encode())
+    with gzip.open(folder / "c.jsonl.gz", "wb") as file:
+        file.write(rows.encode())
+    pq.write_table(pa.table({"n": range(400), "body": DOCUMENTS}), folder / "a.parquet")
+    for name in ("folder", "hub"):
+        (folder / name).mkdir()
+    (folder / "folder/2.jsonl").write_text("".join(rows.splitlines(keepends=True)[half:]))
+    (folder / "folder/1.txt").write_text("\n<|endoftext|>\n".join(DOCUMENTS[:half]))
+    (folder / "folder/notes.pdf").write_bytes(b"\xff\xfe not text")
+    pq.write_table(pa.table({"text": DOCUMENTS}), folder / "hub/train.parquet")
+    (folder / "files").mkdir()
+    for i, document in enumerate(DOCUMENTS):
+        (folder / f"files/{i:03d}.src").write_text(document)
+    tokens = [i for d in DOCUMENTS for i in (*d.encode(), 256)]
+    np.array(tokens, "<u2").tofile(folder / "a.bin")
+    return {
+        "text": ["a.txt"],
+        "jsonl": ["a.jsonl"],
+        "jsonl, other field": ["a.jsonl", "--field", "body"],
+        "gz": ["c.txt.gz"],
+        "bz2": ["c.txt.bz2"],
+        "xz": ["c.txt.xz"],
+        "jsonl.gz": ["c.jsonl.gz"],
+        "parquet": ["a.parquet", "--field", "body"],
+        "folder": ["folder"],
+        "glob": ["files/*.src"],
+        "two files": ["folder/1.txt", "folder/2.jsonl"],
+        "local dataset": ["hf:./hub"],
+        "local dataset, split": ["hf:./hub::train"],
+        "nanogpt": ["a.bin", "--tokenizer", "bytes"],
+    }
+
+
+def test_every_input_gives_the_same_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    prints = {}
+    for i, (name, arguments) in enumerate(_write_inputs(tmp_path).items()):
+        assert main(["prepare", *arguments, "--out", f"out{i}", "--json"]) == 0, name
+        said = json.loads(capsys.readouterr().out)
+        assert said["splits"]["train"]["documents"] > 350
+        prints[name] = open_dataset(f"out{i}").fingerprint
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    assert main(["prepare", "-", "--out", "piped"]) == 0
+    assert "piped: bytes, 257 ids" in capsys.readouterr().out
+    prints["stdin"] = open_dataset("piped").fingerprint
+    assert len(set(prints.values())) == 1, prints
+
+
+def test_validation_inputs_of_their_own(text_file: Path, tmp_path: Path) -> None:
+    val = tmp_path / "val.txt"
+    val.write_text("held out\n<|endoftext|>\nand this")
+    prepare(PrepareConfig((str(text_file),), tmp_path / "out", val=(str(val),)))
+    data = open_dataset(tmp_path / "out")
+    assert documents_of(data.train) == DOCUMENTS
+    assert documents_of(data.val) == ["held out", "and this"]
+    prepare(PrepareConfig((str(text_file),), tmp_path / "none", val_fraction=0))
+    with pytest.raises(UserError, match="has no val split"):
+        _ = open_dataset(tmp_path / "none").val
+
+
+def test_the_end_of_one_long_text_is_held_out(tmp_path: Path) -> None:
+    text = "".join(f"Line {i} of a book.\n" for i in range(50_000))
+    (tmp_path / "book.txt").write_text(text)
+    prepare(PrepareConfig((str(tmp_path / "book.txt"),), tmp_path / "out", val_fraction=0.1))
+    data = open_dataset(tmp_path / "out")
+    train, val = (s.shards[0].tokens for s in (data.train, data.val))
+    whole = np.concatenate([train, val])
+    assert bytes(whole[:-1].astype(np.uint8)).decode() == text
+    assert whole[-1] == 256
+    # A piece is 64 KiB of this text of 1 MB, so the share is right to within a piece.
+    assert abs(len(val) / len(whole) - 0.1) < (1 << 16) / len(whole)
+    assert data.val.n_bytes == len(val) - 1
+    assert data.val.shards[0].header.documents == 0  # it goes on with the document of the other
+
+
+def test_shards_do_not_depend_on_the_workers_nor_their_size_on_the_tokens(tmp_path: Path) -> None:
+    text = tmp_path / "t.txt"
+    text.write_text("\n<|endoftext|>\n".join(DOCUMENTS * 20))
+    tokenizer = train_tokenizer(iter(DOCUMENTS), 400)
+    tokenizer.save(tmp_path / "tokenizer")
+    outs = {}
+    for name, workers, shard_tokens in (
+        ("one", 1, 100_000),
+        ("two", 2, 100_000),
+        ("big", 2, 10**9),
+    ):
+        config = PrepareConfig(
+            (str(text),),
+            tmp_path / name,
+            tokenizer=str(tmp_path / "tokenizer"),
+            workers=workers,
+            shard_tokens=shard_tokens,
+        )
+        prepare(config)
+        outs[name] = open_dataset(tmp_path / name)
+    assert len(outs["one"].train.shards) > 3
+    assert outs["one"].fingerprint == outs["two"].fingerprint
+    joined = np.concatenate([shard.tokens for shard in outs["one"].train.shards])
+    assert np.array_equal(joined, outs["big"].train.shards[0].tokens)
+    # The text comes back, and each document is what the tokenizer gives for it.
+    ends = np.flatnonzero(joined == tokenizer.end_of_document)
+    first = joined[: ends[0]].tolist()
+    assert first == tokenizer.encode(tokenizer.decode(first))
+    assert open_dataset(tmp_path / "one").tokenizer().decode(first) in DOCUMENTS
+
+
+def test_a_tokenizer_is_trained_on_what_is_not_held_out(text_file: Path, tmp_path: Path) -> None:
+    secret = "zqzqzqzqzqzqzq" * 200
+    val = tmp_path / "val.txt"
+    val.write_text(secret)
+    config = PrepareConfig(
+        (str(text_file),), tmp_path / "out", train_tokenizer=350, val=(str(val),), workers=1
+    )
+    manifest, _ = prepare(config)
+    assert manifest["tokenizer"]["vocab_size"] == 350
+    tokenizer = open_dataset(tmp_path / "out").tokenizer()
+    assert tokenizer.fingerprint == manifest["tokenizer"]["fingerprint"]
+    assert len(tokenizer.encode(secret)) == len(secret)  # no merge was learned from it
+    assert len(tokenizer.encode(DOCUMENTS[39])) < len(DOCUMENTS[39]) / 2
+
+
+def test_a_complete_folder_is_left_alone(text_file: Path, tmp_path: Path) -> None:
+    config = PrepareConfig((str(text_file),), tmp_path / "out")
+    first = prepare(config)
+    times = {path: path.stat().st_mtime_ns for path in config.out.rglob("*")}
+    again = prepare(config)
+    assert (first.was_complete, again.was_complete) == (False, True)
+    assert again.manifest == first.manifest
+    assert {path: path.stat().st_mtime_ns for path in config.out.rglob("*")} == times
+    text_file.write_text(TEXT + "more")
+    with pytest.raises(UserError, match="the input is not the one"):
+        prepare(config)
+
+
+def test_lone_surrogates_and_byte_order_marks(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "half \\ud83d letter"}\n\n{"text": ""}\n')
+    (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfmarked")
+    config = PrepareConfig(
+        (str(tmp_path / "a.jsonl"), str(tmp_path / "b.txt")), tmp_path / "out", val_fraction=0
+    )
+    prepare(config)
+    assert documents_of(open_dataset(config.out).train) == ["half ? letter", "marked"]
+
+
+def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
+    (folder / "ok.txt").write_text(TEXT)
+    (folder / "empty.txt").write_text("")
+    (folder / "blank.txt").write_text("<|endoftext|>\n<|endoftext|>\n")
+    (folder / "short.txt").write_text("one short document")
+    (folder / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
+    (folder / "broken.txt.gz").write_bytes(gzip.compress(TEXT.encode())[:-20])
+    (folder / "fake.txt.xz").write_text("not compressed")
+    (folder / "bad.jsonl").write_text('{"text": "a"}\n{"text": \n')
+    (folder / "field.jsonl").write_text('{"body": "a", "id": 3}\n')
+    (folder / "list.jsonl").write_text('["a"]\n')
+    (folder / "bad.parquet").write_text("PAR1 it is not")
+    pq.write_table(pa.table({"body": ["a"], "n": [1]}), folder / "body.parquet")
+    (folder / "nothing").mkdir()
+    np.array([1, 2, 300], "<u2").tofile(folder / "t.bin")
+    (folder / "file").write_text("")
+    big = {f"w{i}": i for i in range(70_000)} | {"<|endoftext|>": 70_000}
+    model = {"type": "WordLevel", "vocab": big, "unk_token": "w0"}
+    (folder / "big.json").write_text(json.dumps({"version": "1.0", "model": model}))
+    return {
+        "missing file": (["gone.txt"], "cannot read gone.txt: No such file"),
+        "no match": (["*.nope"], "no file matches *.nope"),
+        "empty folder": (["nothing"], "folder nothing holds no"),
+        "empty file": (["empty.txt"], "there is no text in empty.txt"),
+        "only separators": (["blank.txt"], "there is no text in blank.txt"),
+        "empty, trained": (["empty.txt", "--train-tokenizer", "300"], "there is no text"),
+        "empty validation": (["ok.txt", "--val", "empty.txt"], "there is no text in empty.txt"),
+        "nothing to hold out": (["short.txt"], "too short to hold out a part"),
+        "not UTF-8": (["latin.txt"], "latin.txt is not UTF-8 text: invalid continuation byte"),
+        "truncated gzip": (["broken.txt.gz"], "cannot read broken.txt.gz: Compressed file ended"),
+        "no xz": (["fake.txt.xz"], "cannot read fake.txt.xz"),
+        "bad JSON": (["bad.jsonl"], "bad.jsonl line 2 is not JSON"),
+        "other field": (["field.jsonl"], "line 1 has no text in the field 'text'"),
+        "no object": (["list.jsonl"], "list.jsonl line 1 has no text"),
+        "bad Parquet": (["bad.parquet"], "bad.parquet is not a Parquet file"),
+        "other column": (["body.parquet"], "body.parquet has no column 'text'"),
+        "column of numbers": (["body.parquet", "--field", "n"], "no text in the column 'n'"),
+        "no dataset": (["hf:./gone"], "cannot open hf:./gone"),
+        "tokens unnamed": (["t.bin"], "t.bin holds tokens; name the tokenizer"),
+        "other tokens": (["t.bin", "--tokenizer", "bytes"], "it has the token 300, out of 257"),
+        "too many ids": (
+            ["ok.txt", "--tokenizer", "big.json", "--dtype", "uint16"],
+            "tokenizer big has 70001 ids, more than uint16 holds; use --dtype uint32",
+        ),
+        "bad dtype": (["ok.txt", "--dtype", "int8"], "--dtype must be one of auto, uint16, uint32"),
+        "no tokenizer": (["ok.txt", "--tokenizer", "./gone"], "tokenizer ./gone does not exist"),
+        "small vocabulary": (["ok.txt", "--train-tokenizer", "9"], "must be at least 257"),
+        "two tokenizers": (
+            ["ok.txt", "--tokenizer", "bytes", "--train-tokenizer", "300"],
+            "exclude each other",
+        ),
+        "two validations": (["ok.txt", "--val", "ok.txt", "--val-fraction", "0.1"], "exclude each"),
+        "bad share": (["ok.txt", "--val-fraction", "1.5"], "--val-fraction must be at least 0"),
+        "no input": ([], "there is no input"),
+        "stdin twice": (["-", "--val", "-"], "stdin (-) can be read once"),
+        "stdin to train on": (["-", "--train-tokenizer", "300"], "stdin (-) can be read once"),
+    }
+
+
+def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for name, (arguments, message) in _bad_inputs(tmp_path).items():
+        before = sorted(tmp_path.rglob("*"))
+        assert main(["prepare", *arguments, "--out", "out"]) == 2, name
+        said = capsys.readouterr()
+        assert message in said.err, (name, said.err)
+        assert said.err.count("\n") == 1, (name, said.err)
+        assert said.out == "", name
+        assert sorted(tmp_path.rglob("*")) == before, name
+
+
+def test_an_unreadable_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "secret.txt"
+    path.write_text("text")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("root reads everything")
+    assert main(["prepare", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert f"cannot read {path}: Permission denied" in capsys.readouterr().err
+
+
+def test_the_folder_must_be_ours(text_file: Path, tmp_path: Path) -> None:
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken/file").write_text("")
+    with pytest.raises(UserError, match="is not empty"):
+        prepare(PrepareConfig((str(text_file),), tmp_path / "taken"))
+    with pytest.raises(UserError, match="is a file"):
+        prepare(PrepareConfig((str(text_file),), text_file))
+    assert (tmp_path / "taken/file").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"val_fraction": 0.2}, "val_fraction = 0.01, not 0.2"),
+        ({"tokenizer": "bytes"}, "tokenizer = None, not 'bytes'"),
+        ({"shard_tokens": 9}, "shard_tokens = 67108864, not 9"),
+        ({"field": "body"}, "field = 'text', not 'body'"),
+    ],
+)
+def test_other_settings_in_the_same_folder_are_refused(
+    text_file: Path, tmp_path: Path, change: dict[str, object], named: str
+) -> None:
+    prepare(PrepareConfig((str(text_file),), tmp_path / "out"))
+    with pytest.raises(UserError, match=f"was begun with {named}"):
+        prepare(PrepareConfig((str(text_file),), tmp_path / "out", **change))  # type: ignore[arg-type]
+
+
+def test_wide_ids_take_uint32(tmp_path: Path) -> None:
+    _bad_inputs(tmp_path)
+    (tmp_path / "w.txt").write_text("w69999")
+    config = PrepareConfig(
+        (str(tmp_path / "w.txt"),),
+        tmp_path / "out",
+        tokenizer=str(tmp_path / "big.json"),
+        val_fraction=0,
+        workers=1,
+    )
+    prepare(config)
+    data = open_dataset(config.out)
+    assert data.vocab_size == 70_001
+    assert data.train.shards[0].tokens.dtype == np.uint32
+    assert data.train.shards[0].tokens.tolist() == [69_999, 70_000]
+
+
+def test_progress_ends_at_the_size_of_the_input(text_file: Path, tmp_path: Path) -> None:
+    seen: list[prepare_module.Progress] = []
+    prepare(PrepareConfig((str(text_file),), tmp_path / "out"), seen.append)
+    assert seen[-1].read == seen[-1].size == text_file.stat().st_size
+    assert seen[-1].text_bytes == sum(len(d.encode()) for d in DOCUMENTS)
