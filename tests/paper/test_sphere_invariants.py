@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -61,6 +62,16 @@ def test_hidden_state_has_unit_length_in_bfloat16(config: ModelConfig, batch: in
     for h in hidden_states(perturbed(config).bfloat16(), random_tokens(config, batch)):
         assert h.dtype == torch.bfloat16
         assert (lengths(h) - 1).abs().max() < 2**-8
+
+
+def test_lengths_are_computed_in_float32_even_in_bfloat16() -> None:
+    """The rounding of 256 coordinates by 2^-8 averages out to 2^-8 / sqrt(256), six sigma 1.5e-3;
+    a length that was itself rounded to bfloat16 would be off by up to 2^-8 = 4e-3 as a whole."""
+    config = tiny_config(d_model=256, context=32)
+    for update in UPDATES:
+        model = perturbed(dataclasses.replace(config, update=update)).bfloat16()
+        for h in hidden_states(model, random_tokens(config, batch=8)):
+            assert (lengths(h) - 1).abs().max() < 1.5e-3
 
 
 @given(config=small_configs(arch="ngpt"))
