@@ -27,9 +27,11 @@ def parse(flags: type[A], argv: list[str], verb: str, default: A | None = None) 
     if {"-h", "--help"} & set(argv):
         return read()  # prints the help and exits
     complaint = io.StringIO()
+    nothing = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # where tyro draws its usual frames
     try:
-        with _wide_terminal(), contextlib.redirect_stderr(complaint):
-            return read()
+        with _wide_terminal(), contextlib.redirect_stdout(nothing):
+            with contextlib.redirect_stderr(complaint):
+                return read()
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
@@ -57,10 +59,14 @@ def _one_line(complaint: str) -> str:
     for row in rows:
         if row and set(row) == {"─"}:
             sections.append([])
-        else:
+        elif row:
             sections[-1].append(row)
-    message = " ".join(sections[0]).removeprefix("Error parsing ")
-    for section in sections[1:]:
-        if section and section[0].startswith("Perhaps you meant"):
+    unknown = [section for section in sections if section[0].startswith("Unrecognized")]
+    message = " ".join((unknown or sections)[0]).removeprefix("Error parsing ")
+    if message.startswith("Missing from"):
+        names = [row.split()[0] for row in sections[0] if row.startswith("--")]
+        return f"{' and '.join(names)} must be given"
+    for section in sections:
+        if section[0].startswith("Perhaps you meant"):
             return f"{message}; did you mean {section[1].split()[0]}?"
     return message

@@ -23,6 +23,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageReader,
     HuggingFaceStorageWriter,
@@ -89,7 +90,7 @@ def save(
         processes.from_main(begin)
         _write_tensors(temporary, tensors)
         processes.from_main(finish)
-    except Exception as error:
+    except (Exception, CheckpointException) as error:
         if processes.is_main:
             _clear(temporary)
         kept = latest(folder)
@@ -205,6 +206,8 @@ def _advice(checkpoint: Path) -> str:
 
 def _reason(error: BaseException) -> str:
     """The root of a chain of exceptions in a few words."""
+    if isinstance(error, CheckpointException):  # of one or more ranks
+        error = next(iter(error.failures.values()))[0]
     while error.__cause__ or error.__context__:
         error = error.__cause__ or error.__context__ or error
     if isinstance(error, OSError) and error.strerror:

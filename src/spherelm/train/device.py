@@ -50,4 +50,5 @@ def prepare_torch(seed: int, deterministic: bool) -> None:
     torch.backends.cuda.matmul.allow_tf32 = not deterministic
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(deterministic)
+    if deterministic != torch.are_deterministic_algorithms_enabled():
+        torch.use_deterministic_algorithms(deterministic)  # imports the compiler: a second or more

@@ -67,10 +67,6 @@ def replicas(gradient: Tensor, world_size: int) -> int:
     return count
 
 
-def clip_(model: Transformer, norm: Tensor, largest: float) -> None:
-    """Scale all gradients by largest / norm where the norm is above `largest`; 0: never."""
-    if not largest:
-        return
-    factor = (largest / (norm + 1e-6)).clamp(max=1.0)
-    gradients = [local_rows(p.grad) for p in model.parameters() if p.grad is not None]
-    torch._foreach_mul_(gradients, factor)
+def clipping_factor(norm: Tensor, largest: float) -> Tensor:
+    """What to multiply gradients of global norm `norm` with, so that it is `largest` at most."""
+    return (largest / (norm + 1e-6)).clamp(max=1.0)

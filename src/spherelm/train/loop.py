@@ -33,7 +33,7 @@ from spherelm.optim.schedule import cosine_schedule
 from spherelm.train import checkpoint as checkpoints
 from spherelm.train import run_dir as run_dirs
 from spherelm.train.device import prepare_torch, products
-from spherelm.train.gradients import average_factor_gradients, clip_, squared_norm
+from spherelm.train.gradients import average_factor_gradients, clipping_factor, squared_norm
 from spherelm.train.health import diverged
 from spherelm.train.interrupt import StopRequest
 from spherelm.train.metrics import sphere_metrics
@@ -253,7 +253,8 @@ class Trainer:
         shares = torch.stack((loss, squared_norm(self.model, self.processes), self._wish_to_stop()))
         values = self.processes.sum_(shares)  # one small message a step
         values[1].sqrt_()
-        clip_(self.model, values[1], run.optim.grad_clip)
+        if run.optim.grad_clip:
+            self.optimizer.scale_gradients(clipping_factor(values[1], run.optim.grad_clip))
         self.optimizer.step()
         self.step += 1
         return StepOutcome(self.step, lr, values)
@@ -267,10 +268,7 @@ class Trainer:
 
         Returns this process's share of that loss: the shares of all processes add up to it.
         """
-        ranks, parts = (
-            self.processes.data_ranks,
-            list(micro_batches(batch, self._micro_batch_size())),
-        )
+        parts = list(micro_batches(batch, self._micro_batch_size()))
         total = torch.zeros((), device=self.device)
         for number, part in enumerate(parts, start=1):
             if isinstance(self.model, FSDPModule):  # exchange gradients once a step

@@ -1,0 +1,84 @@
+"""The front of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from spherelm import __version__
+from spherelm.cli import VERBS, main
+
+
+def test_help_is_instant_and_names_every_verb() -> None:
+    seconds = []
+    for _ in range(5):
+        began = time.perf_counter()
+        done = subprocess.run([sys.executable, "-m", "spherelm", "--help"], capture_output=True)
+        seconds.append(time.perf_counter() - began)
+    assert done.returncode == 0
+    assert all(verb in done.stdout.decode() for verb in VERBS)
+    if os.getloadavg()[0] < 2 * (os.cpu_count() or 1):  # a busy machine says nothing about us
+        assert min(seconds) < 0.3
+
+
+def test_help_does_not_import_torch() -> None:
+    code = (
+        "import sys; from spherelm.cli import main; main(['--help']); "
+        "sys.exit(any(m in sys.modules for m in ('torch', 'numpy', 'tyro', 'rich')))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main([verb, "--help"])
+    assert stop.value.code in (0, None)
+    assert "usage" in capsys.readouterr().out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"spherelm {__version__}\n"
+
+
+def test_an_unknown_verb_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err == "spherelm: there is no verb 'trian'; did you mean 'train'?\n"
+
+
+@pytest.mark.parametrize(
+    ("preset", "millions"),
+    [
+        ("gpt-0.5b-1k", 468.2),
+        ("gpt-1b-4k", 1025.7),
+        ("ngpt-0.5b-8k", 468.4),
+        ("ngpt-1b-1k", 1026.1),
+    ],
+)
+def test_info_has_the_papers_parameters(
+    preset: str, millions: float, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["info", "--preset", preset, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert int(report["parameters"] / 1e5) / 10 == millions  # the paper truncates
+    assert report["flops_per_token"] > 6 * 0.9 * report["parameters"]
+
+
+def test_info_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--preset", "ngpt-nano"]) == 0
+    shown = capsys.readouterr().out
+    assert "parameters" in shown
+    assert "training memory" in shown
+
+
+def test_a_wrong_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "--preste", "ngpt-nano"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "Unrecognized options: --preste" in error

@@ -1,0 +1,80 @@
+"""Checkpoint folders: which are kept, which are chosen, which are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from spherelm.config import ParallelConfig
+from spherelm.errors import UserError
+from spherelm.train import checkpoint
+from spherelm.train.processes import Processes
+
+TENSORS = {"weights": torch.arange(12.0).view(3, 4), "factors": torch.ones(5).bfloat16()}
+
+
+def save(folder: Path, step: int, val_loss: float | None = None) -> Path:
+    alone = Processes(ParallelConfig(), "cpu")
+    return checkpoint.save(folder, step, TENSORS, {"val_loss": val_loss}, alone)
+
+
+def test_what_is_saved_comes_back(tmp_path: Path) -> None:
+    path = save(tmp_path, 3, val_loss=1.5)
+    state = checkpoint.verify(path)
+    assert (state["step"], state["val_loss"]) == (3, 1.5)
+    into = {name: torch.zeros_like(tensor) for name, tensor in TENSORS.items()}
+    checkpoint.load_tensors(path, into)
+    assert all(torch.equal(into[name], TENSORS[name]) for name in TENSORS)
+
+
+def test_nothing_in_a_checkpoint_is_a_pickle(tmp_path: Path) -> None:
+    path = save(tmp_path, 3)
+    assert {p.suffix for p in path.iterdir()} == {".json", ".safetensors"}
+
+
+def test_the_last_and_the_best_are_kept(tmp_path: Path) -> None:
+    for step, loss in ((1, 3.0), (2, 1.0), (3, 2.0), (4, None), (5, 2.5)):
+        save(tmp_path, step, loss)
+        checkpoint.prune(tmp_path, keep_last=2)
+    assert [p.name for p in checkpoint.list_checkpoints(tmp_path)] == ["step_2", "step_4", "step_5"]
+
+
+def test_numbers_not_names_decide_which_is_newest(tmp_path: Path) -> None:
+    for step in (9, 10, 100):
+        save(tmp_path, step)
+    assert checkpoint.latest(tmp_path) == tmp_path / "step_100"
+
+
+def test_unfinished_folders_are_never_chosen(tmp_path: Path) -> None:
+    save(tmp_path, 1)
+    (tmp_path / ".step_2.writing").mkdir()
+    (tmp_path / "step_3.old").mkdir()
+    assert checkpoint.latest(tmp_path) == tmp_path / "step_1"
+    checkpoint.clear_leftovers(tmp_path)
+    assert not (tmp_path / ".step_2.writing").exists()
+
+
+def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
+    save(tmp_path, 1, val_loss=2.0)
+    assert checkpoint.verify(save(tmp_path, 1, val_loss=1.0))["val_loss"] == 1.0
+
+
+def test_another_format_is_refused(tmp_path: Path) -> None:
+    path = save(tmp_path, 1)
+    state = json.loads((path / "state.json").read_text()) | {"format": 99}
+    (path / "state.json").write_text(json.dumps(state))
+    manifest = json.loads((path / "manifest.json").read_text())
+    del manifest["files"]["state.json"]
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(UserError, match="has checkpoint format 99; this version"):
+        checkpoint.verify(path)
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="could not write checkpoint.*Not a directory") as caught:
+        save(tmp_path / "file", 1)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,173 @@
+"""A run: what it leaves behind, and that the ways to run it agree."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+
+from spherelm.config import RunConfig
+from spherelm.config_io import override
+from spherelm.data.dataset import TokenDataset
+from spherelm.errors import UserError
+from spherelm.train.loop import train
+from spherelm.train.metrics import read_metrics
+from spherelm.train.run_dir import RunDir
+from tests.train.conftest import tiny
+
+
+def losses(out: Path) -> torch.Tensor:
+    return torch.tensor([line["loss"] for line in read_metrics(RunDir(out).metrics)])
+
+
+def test_a_run_leaves_everything_needed_to_repeat_it(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    tiny_run = override(tiny_run, {"train.tensorboard": True})
+    result = train(tiny_run, dataset, tmp_path / "run")
+    run_dir = RunDir(tmp_path / "run")
+    assert run_dir.read_config() == tiny_run
+    assert {"torch", "python", "command"} <= json.loads(run_dir.env.read_text()).keys()
+    assert list(run_dir.tensorboard.glob("events*"))
+    lines = read_metrics(run_dir.metrics)
+    assert [line["step"] for line in lines] == list(range(1, 13))
+    assert all({"step", "tokens", "loss", "lr", "grad_norm"} <= line.keys() for line in lines)
+    assert [line["tokens"] for line in lines] == [128 * step for step in range(1, 13)]
+    assert [line["step"] for line in lines if "val_loss" in line] == [4, 8, 12]
+    assert lines[-1]["val_loss"] == result.val_loss
+    # One byte is one token of this corpus but for the ends of documents.
+    bytes_per_token = dataset.val.bytes_per_token
+    assert bytes_per_token is not None
+    expected_bits = result.val_loss / math.log(2) / bytes_per_token  # type: ignore[operator]
+    assert lines[-1]["val_bits_per_byte"] == pytest.approx(expected_bits)
+    assert lines[-1]["loss"] < lines[0]["loss"]
+    assert result.finished
+    assert result.checkpoint == run_dir.checkpoints / "step_12"
+    assert len(run_dir.speed.read_text().splitlines()) == 12
+
+
+def test_ngpt_logs_its_factors_and_stays_on_the_sphere(
+    tmp_path: Path, dataset: TokenDataset
+) -> None:
+    train(tiny("ngpt"), dataset, tmp_path)
+    evaluated = [line for line in read_metrics(RunDir(tmp_path).metrics) if "val_loss" in line]
+    for line in evaluated:
+        for name in ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu"):
+            assert len(line[name]) == 2
+        # A row of 16 float32 numbers can be off by a few units in the last place.
+        assert 0 < line["largest_norm_deviation"] < 1e-6
+    assert evaluated[0]["alpha_attn"] != evaluated[-1]["alpha_attn"]
+
+
+def test_the_same_seed_gives_the_same_bytes_and_another_does_not(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
+        train(override(tiny_run, {"train.seed": seed}), dataset, tmp_path / name)
+    first, second, other = ((tmp_path / n / "metrics.jsonl").read_bytes() for n in "abc")
+    assert first == second
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"train.micro_batch_size": 1},
+        {"train.micro_batch_size": 3},
+        {"train.activation_checkpointing": True},
+    ],
+    ids=["micro-batches of 1", "of 3 and 1", "activation checkpointing"],
+)
+def test_other_ways_to_run_a_step_give_the_same_losses(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig, change: dict[str, object]
+) -> None:
+    train(tiny_run, dataset, tmp_path / "plain")
+    train(override(tiny_run, change), dataset, tmp_path / "other")
+    # Sums in another order: 12 steps amplify float32 rounding to some 1e-6.
+    torch.testing.assert_close(
+        losses(tmp_path / "plain"), losses(tmp_path / "other"), rtol=0, atol=2e-5
+    )
+
+
+@pytest.mark.slow
+def test_compiled_blocks_give_the_same_losses(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    train(tiny_run, dataset, tmp_path / "plain")
+    train(override(tiny_run, {"train.compile": True}), dataset, tmp_path / "compiled")
+    torch.testing.assert_close(
+        losses(tmp_path / "plain"), losses(tmp_path / "compiled"), rtol=0, atol=2e-5
+    )
+
+
+def test_weights_stored_in_bf16_are_trained_and_saved_so(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    run = override(tiny_run, {"train.weight_storage": "bf16", "train.precision": "bf16"})
+    result = train(run, dataset, tmp_path)
+    assert losses(tmp_path)[-1] < losses(tmp_path)[0]
+    assert result.checkpoint is not None
+    (shard,) = result.checkpoint.glob("*.safetensors")
+    with safe_open(shard, framework="pt") as file:
+        assert file.get_tensor("model.E_input").dtype == torch.bfloat16
+        factor = "blocks.0.alpha_attn.stored" if run.model.arch == "ngpt" else "final_norm.gain"
+        assert file.get_tensor(f"model.{factor}").dtype == torch.float32
+
+
+def test_bf16_products_follow_float32(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    train(tiny_run, dataset, tmp_path / "fp32")
+    train(override(tiny_run, {"train.precision": "bf16"}), dataset, tmp_path / "bf16")
+    difference = (losses(tmp_path / "fp32") - losses(tmp_path / "bf16")).abs().max()
+    # bfloat16 has 8 bits: logits of size 1 are off by some 1e-2 at most.
+    assert 0 < difference < 3e-2
+
+
+def test_attention_within_documents_changes_the_loss(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    train(tiny_run, dataset, tmp_path / "across")
+    train(override(tiny_run, {"data.within_documents": True}), dataset, tmp_path / "within")
+    assert (losses(tmp_path / "across") != losses(tmp_path / "within")).any()
+
+
+def test_warmup_and_cosine_are_in_the_metrics(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    run = override(tiny_run, {"optim.warmup_steps": 3, "optim.lr": 1e-2, "optim.final_lr": 1e-3})
+    train(run, dataset, tmp_path)
+    rates = [line["lr"] for line in read_metrics(RunDir(tmp_path).metrics)]
+    assert rates[:4] == pytest.approx([0.25e-2, 0.5e-2, 0.75e-2, 1e-2])
+    assert all(after < before for before, after in zip(rates[3:], rates[4:], strict=False))
+    assert rates[-1] > 1e-3
+
+
+def test_clipping_holds_the_gradient(tmp_path: Path, dataset: TokenDataset) -> None:
+    """Plain SGD would be proportional; Adam's first step is not, so look at its first moment."""
+    norms = {}
+    for clip in (0.0, 0.01):
+        run = override(tiny("gpt"), {"optim.grad_clip": clip, "train.steps": 1})
+        result = train(run, dataset, tmp_path / str(clip))
+        assert result.checkpoint is not None
+        (shard,) = result.checkpoint.glob("*.safetensors")
+        with safe_open(shard, framework="pt") as file:
+            moments = [file.get_tensor(k) for k in file.keys() if k.startswith("exp_avg.")]  # noqa: SIM118
+        norms[clip] = math.sqrt(sum(float(m.square().sum()) for m in moments)) / (1 - 0.9)
+    logged = read_metrics(RunDir(tmp_path / "0.01").metrics)[0]["grad_norm"]
+    assert norms[0.0] == pytest.approx(logged, rel=1e-4)
+    assert norms[0.01] == pytest.approx(0.01, rel=1e-3)
+
+
+def test_a_vocabulary_smaller_than_the_datas_is_refused(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    small = dataclasses.replace(tiny_run, model=dataclasses.replace(tiny_run.model, vocab_size=100))
+    with pytest.raises(UserError, match=r"vocabulary of 257.*model.vocab_size is 100"):
+        train(small, dataset, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,136 @@
+"""Interrupted and resumed is the same, to the bit, as never interrupted."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from spherelm.config import RunConfig
+from spherelm.config_io import override
+from spherelm.data.dataset import TokenDataset, open_dataset
+from spherelm.errors import UserError
+from spherelm.train.loop import train
+from spherelm.train.resume import check_same_run
+from tests.corpus import prepare_corpus
+from tests.processes import Spherelm, run
+from tests.train.conftest import flags, tiny
+
+
+def tensors(out: Path, step: int = 12) -> dict[str, torch.Tensor]:
+    (shard,) = (out / "checkpoints" / f"step_{step}").glob("*.safetensors")
+    return load_file(shard)
+
+
+def assert_same_run(first: Path, second: Path) -> None:
+    assert (first / "metrics.jsonl").read_bytes() == (second / "metrics.jsonl").read_bytes()
+    a, b = tensors(first), tensors(second)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("last_checkpoint", [4, 8])
+def test_resumed_equals_uninterrupted(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig, last_checkpoint: int
+) -> None:
+    tiny_run = override(tiny_run, {"train.keep_last": 5})
+    train(tiny_run, dataset, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
+    for step in (8, 12):
+        if step > last_checkpoint:
+            shutil.rmtree(tmp_path / "resumed" / "checkpoints" / f"step_{step}")
+    result = train(tiny_run, dataset, tmp_path / "resumed", resume="auto")
+    assert result.finished
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+
+
+def test_a_finished_run_resumed_does_nothing(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    train(tiny_run, dataset, tmp_path)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    result = train(tiny_run, dataset, tmp_path, resume="auto")
+    assert result.finished
+    assert result.step == 12
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_resume_auto_begins_where_there_is_nothing(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    assert train(tiny_run, dataset, tmp_path / "new", resume="auto").finished
+
+
+def test_sigterm_saves_and_exits_with_0(tmp_path: Path, corpus: Path) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    more = {"train__steps": 60, "train__checkpoint_every": 0, "train__eval_every": 20}
+    assert run(flags(whole, corpus, **more), tmp_path / "log")[0] == 0
+    process = Spherelm(flags(stopped, corpus, **more), tmp_path / "log")
+    metrics = stopped / "metrics.jsonl"
+    assert process.wait_until(lambda: metrics.exists() and metrics.stat().st_size > 500)
+    process.kill(signal.SIGTERM)
+    assert process.wait() == 0
+    assert "go on with --resume auto" in process.output()
+    (saved,) = (stopped / "checkpoints").iterdir()
+    step = int(saved.name.removeprefix("step_"))
+    assert 0 < step < 60
+    assert len(metrics.read_text().splitlines()) == step
+    assert run([*flags(stopped, corpus, **more), "--resume", "auto"], tmp_path / "log")[0] == 0
+    a, b = tensors(whole, 60), tensors(stopped, 60)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert metrics.read_bytes() == (whole / "metrics.jsonl").read_bytes()
+
+
+def test_resume_alone_reads_the_runs_own_config(tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "run"
+    assert run(flags(out, corpus), tmp_path / "log")[0] == 0
+    shutil.rmtree(out / "checkpoints" / "step_12")
+    before = (out / "metrics.jsonl").read_bytes()
+    status, output = run(["train", "--out", str(out), "--resume", "auto"], tmp_path / "log")
+    assert status == 0, output
+    assert "resuming from" in output
+    assert (out / "metrics.jsonl").read_bytes() == before
+
+
+def test_an_existing_run_is_not_overwritten(tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "run"
+    assert run(flags(out, corpus), tmp_path / "log")[0] == 0
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    status, output = run(flags(out, corpus), tmp_path / "log")
+    assert status == 2
+    assert output.count("\n") == 1
+    assert "--resume auto" in output
+    assert "--force" in output
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+    assert run([*flags(out, corpus), "--force"], tmp_path / "log")[0] == 0
+
+
+def test_a_folder_of_something_else_is_not_touched(tmp_path: Path, corpus: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("years of work")
+    status, output = run(flags(tmp_path, corpus), tmp_path.parent / "log")
+    assert status == 2
+    assert "is not empty and holds no run" in output
+    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("model.d_model", 32), ("optim.lr", 0.5), ("train.batch_size", 2), ("train.seed", 7)],
+)
+def test_another_configuration_is_another_run(field: str, value: object) -> None:
+    with pytest.raises(UserError, match=field):
+        check_same_run(tiny("ngpt"), override(tiny("ngpt"), {field: value}))
+    check_same_run(tiny("ngpt"), override(tiny("ngpt"), {"train.log_every": 3}))
+
+
+def test_other_data_is_refused_on_resume(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    train(tiny_run, dataset, tmp_path / "run")
+    other = open_dataset(prepare_corpus(tmp_path, seed=1))
+    with pytest.raises(UserError, match=r"step_12 was trained on other data"):
+        train(tiny_run, other, tmp_path / "run", resume="auto")
