@@ -69,9 +69,9 @@ def _nano(arch: Arch) -> RunConfig:
                 context=256,
             )
         ),
-        optim=_optim(arch, lr=2e-3 if arch == "gpt" else 8e-3, warmup_steps=30),
+        optim=_optim(arch, lr=2e-3 if arch == "gpt" else 8e-3, warmup_steps=36),
         train=TrainConfig(
-            steps=300, batch_size=16, eval_every=20, eval_sequences=64, checkpoint_every=100
+            steps=360, batch_size=8, eval_every=24, eval_sequences=64, checkpoint_every=120
         ),
     )
 

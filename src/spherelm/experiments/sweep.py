@@ -39,7 +39,7 @@ GRIDS: dict[Arch, Grid] = {
     "gpt": {
         "lr": (5e-4, 1e-3, 2e-3, 4e-3, 8e-3),
         "weight_decay": (0.0, 0.1),
-        "warmup": (0.0, 0.1, 0.2),
+        "warmup": (0.0, 0.1),
     },
     "ngpt": {
         "lr": (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2),
@@ -70,7 +70,7 @@ class Plan:
     preset: str
     data: str | None
     device: str
-    steps: int | None
+    steps: int
     cores: int
     """Threads of each run."""
 
@@ -83,14 +83,12 @@ def trials_of(arch: Arch, grid: Grid) -> list[Trial]:
 
 def configure(plan: Plan, trial: Trial) -> RunConfig:
     """The configuration of a trial: the preset with the trial's values, evaluated at the end."""
-    base = presets.get(f"{trial.arch}-{plan.preset}")
-    steps = plan.steps or base.train.steps
     changes: dict[str, object] = {
-        "train.steps": steps,
+        "train.steps": plan.steps,
         "train.seed": trial.seed,
         "train.device": plan.device,
         "train.precision": "fp32",
-        "train.deterministic": True,  # also switches TF32 off
+        "train.deterministic": plan.device != "cpu",  # switches TF32 off
         "train.eval_every": 0,
         "train.checkpoint_every": 0,
         "train.tensorboard": False,
@@ -98,14 +96,14 @@ def configure(plan: Plan, trial: Trial) -> RunConfig:
     }
     for name, value in trial.setting:
         if name == "warmup":
-            changes["optim.warmup_steps"] = round(value * steps)
+            changes["optim.warmup_steps"] = round(value * plan.steps)
         elif name == "alpha":
             changes["model.alpha_attn.init"] = changes["model.alpha_mlp.init"] = value
         elif name == "s_z":
             changes["model.s_z.init"] = value
         else:
             changes[f"optim.{name}"] = value
-    return override(base, changes)
+    return override(presets.get(f"{trial.arch}-{plan.preset}"), changes)
 
 
 def run_trial(plan: Plan, trial: Trial) -> float:
@@ -127,26 +125,35 @@ def run_trial(plan: Plan, trial: Trial) -> float:
 
 
 class Record:
-    """`sweep.csv`: arch, setting, seed and val_loss of each run that has ended."""
+    """`sweep.csv`: a row for each run of one preset and length that has ended."""
 
-    COLUMNS = ("arch", "setting", "seed", "val_loss")
+    COLUMNS = ("preset", "steps", "arch", "setting", "seed", "val_loss")
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path, preset: str, steps: int) -> None:
+        self.path, self.preset, self.steps = path, preset, steps
         self.losses: dict[Trial, float] = {}
-        if path.exists():
-            with open(path, newline="", encoding="utf-8") as file:
-                for row in csv.DictReader(file):
-                    trial = Trial(row["arch"], _parse(row["setting"]), int(row["seed"]))  # type: ignore[arg-type]
-                    self.losses[trial] = float(row["val_loss"])
-        else:
+        if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(",".join(self.COLUMNS) + "\n", encoding="utf-8")
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                self._read(row)
+
+    def _read(self, row: dict[str, str]) -> None:
+        if (row["preset"], row["steps"]) != (self.preset, str(self.steps)):
+            raise UserError(
+                f"{self.path} is of preset {row['preset']} at {row['steps']} steps, not of "
+                f"{self.preset} at {self.steps}; choose another --out"
+            )
+        arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
+        trial = Trial(arch, _parse(row["setting"]), int(row["seed"]))
+        self.losses[trial] = float(row["val_loss"])
 
     def add(self, trial: Trial, loss: float) -> None:
         self.losses[trial] = loss
+        row = (self.preset, self.steps, trial.arch, describe(trial.setting), trial.seed, loss)
         with open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerow((trial.arch, describe(trial.setting), trial.seed, loss))
+            csv.writer(file, lineterminator="\n").writerow(row)
 
     def finalists(self, arch: Arch) -> list[Setting]:
         """The settings of the lowest losses from seed 0."""
@@ -247,9 +254,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps or auto")
     flags = parser.parse_args(argv)
     cores = max(1, (os.cpu_count() or 1) // flags.jobs)
-    plan = Plan(flags.preset, flags.data, flags.device, flags.steps, cores)
     try:
-        record = Record(flags.out / "sweep.csv")
+        steps = flags.steps or presets.get(f"gpt-{flags.preset}").train.steps
+        plan = Plan(flags.preset, flags.data, flags.device, steps, cores)
+        record = Record(flags.out / "sweep.csv", flags.preset, steps)
         sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs)
     except UserError as error:
         print(f"spherelm: {error}", file=sys.stderr)

@@ -1,0 +1,130 @@
+"""`spherelm compare`: GPT beside nGPT on the same tokens, in one table and one page."""
+
+from __future__ import annotations
+
+import json
+import signal
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from spherelm.cli.parse import parse
+from spherelm.config import DataConfig, TrainConfig
+from spherelm.model.config import Arch
+
+if TYPE_CHECKING:
+    from spherelm.experiments.compare import Comparison
+    from spherelm.experiments.display import Display
+
+SHORT_FORMS = {
+    "--data": "--data.path",
+    "--steps": "--train.steps",
+    "--seed": "--train.seed",
+    "--device": "--train.device",
+}
+
+
+@dataclass(frozen=True)
+class CompareFlags:
+    """Train GPT and nGPT on the same tokens and see how many fewer nGPT needs.
+
+    Both get the same data in the same order; every field of the training loop and of the data is a
+    flag and holds for both. Short forms: --data, --steps, --seed and --device.
+    """
+
+    out: str
+    """The folder to make: two run directories, report.html, figures and result.json."""
+    preset: str = "nano"
+    """The size of both models: nano takes about three minutes on two CPU cores."""
+    gpt_lr: float | None = None
+    """GPT's highest learning rate. Unset: the preset's."""
+    ngpt_lr: float | None = None
+    """nGPT's highest learning rate. Unset: the preset's."""
+    resume: Literal["never", "auto"] = "never"
+    """auto: go on with a comparison that was interrupted, or begin if there is none."""
+    force: bool = False
+    """Replace a comparison that --out already holds."""
+    json: bool = False
+    """Print the result as one JSON object."""
+    data: DataConfig = field(default_factory=DataConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+def main(argv: list[str]) -> int:
+    import tyro
+
+    from spherelm import presets
+    from spherelm.cli.train import _value_of
+
+    argv = [_long_form(word) for word in argv]
+    preset = _value_of("--preset", argv) or "nano"
+    base = presets.get(f"gpt-{preset}")
+    defaults = CompareFlags(out=tyro.MISSING, preset=preset, data=base.data, train=base.train)
+    flags = parse(CompareFlags, argv, "compare", default=defaults)
+    return _compare(flags)
+
+
+def _compare(flags: CompareFlags) -> int:
+    from spherelm.data.dataset import open_dataset
+    from spherelm.experiments import compare as comparing
+    from spherelm.experiments.display import open_display
+
+    out = Path(flags.out)
+    dataset = open_dataset(flags.data.path)
+    rates: dict[Arch, float | None] = {"gpt": flags.gpt_lr, "ngpt": flags.ngpt_lr}
+    runs = comparing.configure(flags.preset, flags.train, flags.data, dataset.vocab_size, rates)
+    comparing.claim(out, runs, resume=flags.resume, force=flags.force)
+    with open_display(runs) as display:
+        stopped = comparing.train_both(runs, dataset, out, display.reporter)
+    if stopped is not None:
+        display.note(f"stopped, saved {stopped.checkpoint}; go on with --resume auto")
+        return 130 if stopped.stopped_by == signal.SIGINT else 0
+    comparison = comparing.read_comparison(out, flags.preset, dataset)
+    _write(comparison, out, display)
+    if flags.json:
+        print(json.dumps(comparison.as_json()))
+    else:
+        _print(comparison, out)
+    return 0
+
+
+def _write(comparison: Comparison, out: Path, display: Display) -> None:
+    from spherelm import durable
+    from spherelm.experiments.charts import charts_of
+    from spherelm.experiments.compare import RESULT
+    from spherelm.experiments.figures import write_figures
+    from spherelm.experiments.report import render
+
+    if write_figures(charts_of(comparison), out) is None:
+        display.note("no PNG figures: they need matplotlib, pip install 'spherelm[plots]'")
+    durable.write_text(out / "report.html", render(comparison))
+    durable.write_json(out / RESULT, comparison.as_json())
+
+
+def _print(comparison: Comparison, out: Path) -> None:
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    from spherelm.experiments.table import rows, verdict
+
+    console = Console(highlight=False)
+    console.print(f"\n[bold]{verdict(comparison)}[/bold]")
+    table = Table("")
+    for side in comparison.sides:
+        table.add_column(side.name, justify="right")
+    for row in rows(comparison):
+        table.add_row(row.what, row.gpt, row.ngpt)
+    console.print(table)
+    for side in comparison.sides:
+        if side.arch in comparison.samples:
+            sample = comparison.samples[side.arch]
+            text = Text.assemble((sample.prompt, "dim"), sample.text)
+            console.print(Panel(text, title=f"{side.name} writes", title_align="left"))
+    console.print(f"report: {out / 'report.html'}", soft_wrap=True)
+
+
+def _long_form(word: str) -> str:
+    flag, equals, value = word.partition("=")
+    return SHORT_FORMS.get(flag, flag) + equals + value

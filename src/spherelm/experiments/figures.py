@@ -1,0 +1,64 @@
+"""The charts of a comparison as PNG files, where matplotlib is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from spherelm.experiments.charts import Chart, limits
+
+COLOURS = {"gpt": "#b45309", "ngpt": "#1d4ed8", "other": "#7c3aed"}
+MARKERS = {"gpt": "s", "ngpt": "o", "other": "o"}
+
+
+def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path] | None:
+    """Write each chart as NAME.png; None, and nothing written, where there is no matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        return None
+    paths = []
+    for chart in charts:
+        figure = Figure(figsize=(7.2, 4.2), layout="constrained")
+        FigureCanvasAgg(figure)
+        _draw(figure.add_subplot(), chart)
+        path = folder / f"{chart.name}.png"
+        figure.savefig(path, dpi=160, metadata={"Title": chart.title})
+        paths.append(path)
+    return paths
+
+
+def _draw(axes: Any, chart: Chart) -> None:
+    for line in chart.lines:
+        xs, ys = zip(*line.points, strict=True)
+        axes.plot(
+            xs, ys, color=COLOURS[line.role], marker=MARKERS[line.role], ms=4, label=line.label
+        )
+    left, right, bottom, top = limits(chart)
+    margin = 0.02 * (right - left)
+    axes.set_xlim(left - (margin if chart.whole_x else 0), right + margin)
+    axes.set_ylim(bottom, top)
+    if chart.whole_x:
+        axes.xaxis.get_major_locator().set_params(integer=True)
+    if chart.span is not None:
+        span = chart.span
+        path = [span.right, span.left, span.left], [span.y, span.y, bottom]
+        axes.plot(*path, color="black", lw=1.2, ls=(0, (4, 3)))
+        axes.plot(span.left, span.y, "o", color="black", ms=6)
+        centre = (span.left + span.right) / 2
+        axes.annotate(
+            span.text,
+            (centre, span.y),
+            (0, -6),
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            weight="bold",
+            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
+        )
+    axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)
+    axes.grid(axis="y", alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(frameon=False)
