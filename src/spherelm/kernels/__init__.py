@@ -12,7 +12,7 @@ from torch import Tensor
 
 from spherelm.kernels import reference
 from spherelm.kernels.attention import attend, force_attention
-from spherelm.kernels.dispatch import runs_triton, use
+from spherelm.kernels.dispatch import Execution, runs_triton, use
 from spherelm.kernels.reference import (
     normalize,
     qk_on_sphere,
@@ -22,6 +22,7 @@ from spherelm.kernels.reference import (
 )
 
 __all__ = [
+    "Execution",
     "add_rms_norm",
     "attend",
     "force_attention",

@@ -1,0 +1,1 @@
+"""Measurements: `spherelm bench`. Each module measures one thing and prints one table."""

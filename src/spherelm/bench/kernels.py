@@ -1,0 +1,219 @@
+"""`spherelm bench kernels`: each operation alone, forward and backward, in three executions.
+
+    spherelm bench kernels
+
+The bytes are the fewest that must move through memory, each input read once and each result written
+once; over the time they say how far an operation is from the memory's own speed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from spherelm.cli.parse import parse
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from spherelm.bench.timing import Timing
+
+
+@dataclass(frozen=True)
+class KernelFlags:
+    """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
+
+    tokens: int | None = None
+    """Tokens of the batch. Unset: 32768 on CUDA, else 1024."""
+    d_model: int | None = None
+    """Width of the model. Unset: 1024 on CUDA, else 128."""
+    repeats: int = 20
+    """Runs that are timed."""
+    device: str = "auto"
+    """cpu, cuda, or auto for the fastest there is."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """An operation with its inputs; `kernel` runs its forward and backward."""
+
+    plain: Callable[..., Any]
+    inputs: list[Tensor]
+    kernel: Callable[[], object] | None
+    bytes_moved: int
+    """The fewest bytes of forward and backward together."""
+
+
+@dataclass(frozen=True)
+class KernelResult:
+    """Milliseconds of forward and backward together; None where an execution does not exist."""
+
+    operation: str
+    reference: Timing
+    compiled: Timing | None
+    kernel: Timing | None
+    bytes_moved: int
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(KernelFlags, argv, "bench kernels")
+
+    from spherelm.bench.report import environment, print_table
+    from spherelm.train.device import choose_device
+
+    device = choose_device(flags.device)
+    results = measure_kernels(flags, device)
+    if flags.json:
+        rows = [asdict(result) for result in results]
+        print(json.dumps({"environment": environment(device), "kernels": rows}))
+        return 0
+    table = []
+    for r in results:
+        best = r.kernel or r.reference
+        times = [str(t) if t is not None else "" for t in (r.reference, r.compiled, r.kernel)]
+        table.append([r.operation, *times, f"{r.bytes_moved / best.median / 1e6:,.0f}"])
+    columns = ["", "plain ms", "plain, compiled", "kernel", "GB/s of the best"]
+    print_table("Forward and backward: median (quartiles)", columns, table, device)
+    return 0
+
+
+def measure_kernels(flags: KernelFlags, device: torch.device) -> list[KernelResult]:
+    """Time every case; on a CPU there is the reference alone."""
+    import torch
+
+    from spherelm.bench.timing import measure
+
+    on_cuda = device.type == "cuda"
+    results = []
+    for name, case in _cases(flags, device).items():
+
+        def time(work: Callable[[], object]) -> Timing:
+            return measure(work, device, flags.repeats, warmup=5)
+
+        torch.compiler.reset()
+        plain = time(_forth_and_back(case.plain, case.inputs))
+        compiled = None
+        if on_cuda:
+            compiled = time(_forth_and_back(torch.compile(case.plain), case.inputs))
+        kernel = None if case.kernel is None else time(case.kernel)
+        results.append(KernelResult(name, plain, compiled, kernel, case.bytes_moved))
+    return results
+
+
+def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Callable[[], object]:
+    """Forward and backward of an operation, the same gradients coming in every time."""
+    import torch
+
+    trained = [x for x in inputs if x.requires_grad]
+    grads: list[Tensor] = []
+
+    def work() -> object:
+        out = operation(*inputs)
+        outs = list(out) if isinstance(out, tuple) else [out]
+        if not grads:
+            grads.extend(torch.randn_like(o) for o in outs)
+        return torch.autograd.grad(outs, trained, grads)
+
+    return work
+
+
+def _cases(flags: KernelFlags, device: torch.device) -> dict[str, Case]:
+    import torch
+
+    from spherelm.kernels import reference
+    from spherelm.model.rope import rope_table
+
+    on_cuda = device.type == "cuda"
+    N = flags.tokens or (32768 if on_cuda else 1024)
+    D = flags.d_model or (1024 if on_cuda else 128)
+    K, T = 64, min(N, 1024)
+    dtype = torch.bfloat16 if on_cuda else torch.float32
+    row = N * D * (2 if on_cuda else 4)  # bytes of one (B, T, D)
+
+    def stream(*shape: int) -> Tensor:
+        return torch.randn(*shape, device=device, dtype=dtype, requires_grad=True)
+
+    def vector(n: int) -> Tensor:
+        return torch.rand(n, device=device, requires_grad=True)
+
+    def matrix(n: int) -> Tensor:
+        return (torch.randn(n, D, device=device, dtype=dtype) / D**0.5).requires_grad_()
+
+    table = rope_table(T, K, 10000.0, device=device)
+    batch = (N // T, T)
+
+    def plain_qk(packed: Tensor, s_qk: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = packed.unflatten(-1, (-1, K)).chunk(3, dim=-2)
+        return (*reference.qk_on_sphere(q, k, table, s_qk, True), v)
+
+    def plain_rope(packed: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = packed.unflatten(-1, (-1, K)).chunk(3, dim=-2)
+        return reference.rotate(q, table), reference.rotate(k, table), v
+
+    def plain_swiglu(packed: Tensor) -> Tensor:
+        return reference.swiglu(*packed.chunk(2, dim=-1))
+
+    def plain_add_norm(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+        return h + y, reference.rms_norm(h + y, gain)
+
+    V = 32000 if on_cuda else 1000
+    targets = torch.randint(V, (N,), device=device)
+
+    def plain_loss(h: Tensor, E_output: Tensor, s_z: Tensor) -> Tensor:
+        return reference.linear_cross_entropy(h, E_output, s_z, targets, -100, "mean")
+
+    h, y, packed = stream(N, D), stream(N, D), stream(*batch, 3 * D)
+    cases: dict[str, tuple[Callable[..., Any], list[Tensor], int]] = {
+        "residual update": (reference.residual_lerp, [h, y, vector(D)], 8 * row),
+        "add and RMSNorm": (plain_add_norm, [h, y, vector(D)], 8 * row),
+        "q and k on the sphere": (plain_qk, [packed, vector(D)], 12 * row),
+        "RoPE": (plain_rope, [packed], 10 * row),
+        "SwiGLU": (plain_swiglu, [stream(N, 8 * D)], 32 * row),
+        "loss": (plain_loss, [h, matrix(V), vector(V)], 4 * row + 6 * V * D),
+    }
+    fused = _fused({name: inputs for name, (_, inputs, _) in cases.items()}, table, targets)
+    return {
+        name: Case(plain, inputs, fused[name] if on_cuda else None, moved)
+        for name, (plain, inputs, moved) in cases.items()
+    }
+
+
+def _fused(
+    inputs: dict[str, list[Tensor]], table: Tensor, targets: Tensor
+) -> dict[str, Callable[[], object]]:
+    """Forward and backward of each kernel, without the products around it."""
+    import torch
+
+    if not table.is_cuda:
+        return {}
+    from spherelm.kernels import cross_entropy, qk, residual, rmsnorm, swiglu
+
+    packed, s_qk = (x.detach() for x in inputs["q and k on the sphere"])
+    heads, K = s_qk.numel() // (2 * table.shape[2]), 2 * table.shape[2]
+    grads = [torch.randn_like(packed[..., : heads * K]).unflatten(-1, (heads, K)) for _ in "qkv"]
+    rows = packed.flatten(0, 1)
+
+    def on_sphere() -> object:
+        _, inverse = qk.qk_on_sphere_(rows, table, s_qk, heads, heads, True)
+        return qk.qkv_backward(rows, table, s_qk, inverse, *grads, True)
+
+    def rope() -> object:
+        qk.rotate_qk_(rows, table, heads, heads)
+        return qk.qkv_backward(None, table, None, None, *grads, False)
+
+    def loss(h: Tensor, E_output: Tensor, s_z: Tensor) -> Tensor:
+        return cross_entropy.linear_cross_entropy(h, E_output, s_z, targets, -100, "mean")
+
+    return {
+        "residual update": _forth_and_back(residual.residual_lerp, inputs["residual update"]),
+        "add and RMSNorm": _forth_and_back(rmsnorm.add_rms_norm, inputs["add and RMSNorm"]),
+        "q and k on the sphere": on_sphere,
+        "RoPE": rope,
+        "SwiGLU": _forth_and_back(swiglu.swiglu, inputs["SwiGLU"]),
+        "loss": _forth_and_back(loss, inputs["loss"]),
+    }

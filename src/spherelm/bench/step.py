@@ -1,0 +1,115 @@
+"""`spherelm bench step`: the time of a whole training step, GPT beside nGPT.
+
+    spherelm bench step --sizes 0.5b-1k 0.5b-4k 0.5b-8k
+
+Forward, backward, clipping and optimizer, in one process on the same random tokens. Modes:
+
+    kernels         our Triton kernels, blocks compiled: what `spherelm train` runs on CUDA
+    kernels-eager   the same without torch.compile
+    compiled        plain PyTorch, torch.compile on the blocks, torch's fused AdamW
+    compiled-model  plain PyTorch, torch.compile on the whole model, torch's fused AdamW
+    reference       plain PyTorch, not compiled: what runs on a CPU
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from spherelm.cli.parse import parse
+from spherelm.model.config import Arch
+
+if TYPE_CHECKING:
+    import torch
+
+    from spherelm.bench.training import StepResult
+
+Mode = Literal["kernels", "kernels-eager", "compiled", "compiled-model", "reference"]
+
+
+@dataclass(frozen=True)
+class StepFlags:
+    """Time, throughput and memory of a training step, GPT beside nGPT."""
+
+    sizes: tuple[str, ...] = ()
+    """Presets without their gpt- or ngpt-, such as 0.5b-1k. Unset: 0.5b-1k on CUDA, else nano."""
+    archs: tuple[Arch, ...] = ("gpt", "ngpt")
+    """Which models."""
+    modes: tuple[Mode, ...] = ()
+    """Ways to execute them. Unset: kernels, compiled and reference on CUDA, else reference."""
+    tokens: int | None = None
+    """Tokens a step. Unset: 32768 on CUDA, else the preset's."""
+    repeats: int = 20
+    """Steps that are timed, after 3 that are not."""
+    attention: Literal["auto", "cudnn", "flash", "efficient", "math", "fa3", "fa4"] = "auto"
+    """Which attention to use; auto takes the fastest that applies."""
+    device: str = "auto"
+    """cpu, cuda, or auto for the fastest there is."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(StepFlags, argv, "bench step")
+
+    from spherelm.bench.report import environment
+    from spherelm.bench.training import measure_step
+    from spherelm.train.device import choose_device
+
+    device = choose_device(flags.device)
+    on_cuda = device.type == "cuda"
+    sizes = flags.sizes or (("0.5b-1k",) if on_cuda else ("nano",))
+    modes = flags.modes or (("kernels", "compiled", "reference") if on_cuda else ("reference",))
+    results = [
+        measure_step(
+            size,
+            arch,
+            mode,
+            device=device,
+            tokens=flags.tokens,
+            repeats=flags.repeats,
+            attention=flags.attention,
+        )
+        for size in sizes
+        for mode in modes
+        for arch in flags.archs
+    ]
+    if flags.json:
+        steps = [result.as_json() for result in results]
+        print(json.dumps({"environment": environment(device), "steps": steps}))
+    else:
+        print_steps(results, device)
+    return 0
+
+
+def print_steps(results: Sequence[StepResult], device: torch.device) -> None:
+    """Steps side by side, and the time of their parts."""
+    from spherelm.bench.report import print_table
+
+    gpt = {(r.size, r.mode): r for r in results if r.arch == "gpt"}
+    rows = []
+    for r in results:
+        other = gpt.get((r.size, r.mode))
+        rows.append(
+            [
+                f"{r.arch}-{r.size} {r.mode}",
+                str(r.step_ms),
+                "" if other is None else f"{r.step_ms.median / other.step_ms.median:.3f}",
+                f"{r.tokens_per_s:,.0f}",
+                f"{r.tflops:,.1f}",
+                f"{r.mfu:.1%}" if device.type == "cuda" else "",
+                "" if r.peak_gib is None else f"{r.peak_gib:.2f}",
+                f"{r.first_step_s:.1f}",
+            ]
+        )
+    columns = ["", "step ms", "/ GPT", "tokens/s", "TFLOP/s", "MFU", "peak GiB", "first step s"]
+    print_table("A training step: median (quartiles)", columns, rows, device)
+
+    parts = sorted({part for r in results for part in r.parts_ms})
+    shares = [
+        [f"{r.arch}-{r.size} {r.mode}", *(f"{r.parts_ms.get(p, 0):.2f}" for p in parts)]
+        for r in results
+    ]
+    print_table("Milliseconds by part, of the profiler", ["", *parts], shares, device)

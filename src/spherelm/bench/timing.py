@@ -1,0 +1,54 @@
+"""Time of repeated work: medians with spread, on a device that works asynchronously or a CPU."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Milliseconds of one repetition: the median, and the quartiles as its spread."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, milliseconds: list[float]) -> Timing:
+        if len(milliseconds) == 1:
+            return cls(*milliseconds * 3)
+        low, median, high = statistics.quantiles(milliseconds, n=4, method="inclusive")
+        return cls(median, low, high)
+
+    def __str__(self) -> str:
+        return f"{self.median:,.2f} ({self.low:,.2f} to {self.high:,.2f})"
+
+
+def measure(
+    work: Callable[[], object], device: torch.device, repeats: int, warmup: int = 2
+) -> Timing:
+    """Time `repeats` repetitions, one by one, after some that do not count."""
+    for _ in range(warmup):
+        work()
+    if device.type != "cuda":
+        times = []
+        for _ in range(repeats):
+            start = time.perf_counter()
+            work()
+            times.append((time.perf_counter() - start) * 1e3)
+        return Timing.of(times)
+    # Events between repetitions: the device is never made to wait for the host in between.
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    torch.cuda.synchronize(device)
+    marks[0].record()
+    for mark in marks[1:]:
+        work()
+        mark.record()
+    torch.cuda.synchronize(device)
+    return Timing.of([a.elapsed_time(b) for a, b in itertools.pairwise(marks)])

@@ -1,0 +1,157 @@
+"""One training step of GPT or nGPT in one mode of execution, built and measured.
+
+Shapes: the step is that of a preset, on fixed random tokens.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from spherelm import kernels, presets
+from spherelm.bench.shares import shares
+from spherelm.bench.step import Mode
+from spherelm.bench.timing import Timing, measure
+from spherelm.config import RunConfig
+from spherelm.kernels.attention import Backend
+from spherelm.model.config import Arch
+from spherelm.model.flops import flops_per_token
+from spherelm.model.transformer import Transformer
+from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
+from spherelm.train.compile import compile_blocks
+from spherelm.train.device import products
+
+PEAK_FLOPS = 989e12
+"""Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """What was measured of one model in one mode."""
+
+    size: str
+    arch: Arch
+    mode: Mode
+    tokens: int
+    step_ms: Timing
+    first_step_s: float
+    """Seconds until the first step was done: compilation."""
+    peak_gib: float | None
+    """The most memory that tensors took on the device; unknown on a CPU."""
+    tflops: float
+    parts_ms: dict[str, float]
+    """Milliseconds of the device by part, from a profile of two further steps."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.step_ms.median * 1e3
+
+    @property
+    def mfu(self) -> float:
+        return self.tflops * 1e12 / PEAK_FLOPS
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"tokens_per_s": self.tokens_per_s, "mfu": self.mfu}
+
+
+def measure_step(
+    size: str,
+    arch: Arch,
+    mode: Mode,
+    *,
+    device: torch.device,
+    tokens: int | None,
+    repeats: int,
+    attention: Backend,
+) -> StepResult:
+    """Build the model, run it, and leave nothing behind."""
+    run = presets.get(f"{arch}-{size}")
+    context = run.model.context
+    if tokens is None:
+        tokens = 32768 if device.type == "cuda" else run.tokens_per_step
+    batch = max(1, tokens // context)
+    torch.compiler.reset()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    with (
+        kernels.use("auto" if mode.startswith("kernels") else "reference"),
+        kernels.force_attention(attention),
+    ):
+        step = training_step(run, mode, batch, device)
+        start = time.perf_counter()
+        step()
+        _wait(device)
+        first = time.perf_counter() - start
+        timing = measure(step, device, repeats)
+        peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
+        parts = shares(step, device)
+    del step
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    tflops = flops_per_token(run.model) * batch * context / timing.median / 1e9
+    return StepResult(size, arch, mode, batch * context, timing, first, peak, tflops, parts)
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def training_step(
+    run: RunConfig, mode: Mode, batch: int, device: torch.device
+) -> Callable[[], object]:
+    """A function that trains for one step on fixed random tokens."""
+    torch.manual_seed(run.train.seed)
+    with torch.device(device):
+        model = Transformer(run.model)
+        tokens = torch.randint(run.model.vocab_size, (batch, run.model.context + 1))
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    loss = model.loss
+    if mode in ("kernels", "compiled"):
+        compile_blocks(model)
+    elif mode == "compiled-model":
+        loss = torch.compile(model.loss)
+    update = _our_update if mode.startswith("kernels") or device.type != "cuda" else _plain_update
+    clip_and_step = update(model, run)
+
+    def step() -> None:
+        with products(run.train.precision, device):
+            value = loss(inputs, targets)
+        value.backward()
+        clip_and_step()
+
+    return step
+
+
+def _our_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
+    optimizer = AdamW(model, lr=run.optim.lr, weight_decay=run.optim.weight_decay)
+    params = list(model.parameters())
+
+    def clip_and_step() -> None:
+        norm = nn.utils.get_total_norm([p.grad for p in params if p.grad is not None])
+        optimizer.scale_gradients((run.optim.grad_clip / (norm + 1e-6)).clamp(max=1.0))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return clip_and_step
+
+
+def _plain_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
+    """What one would write without us: torch's fused AdamW, its clipping, and `retract_`."""
+    groups = parameter_groups(model, run.optim.weight_decay)
+    optimizer = torch.optim.AdamW(groups, lr=run.optim.lr, fused=True)
+    attach_retraction(optimizer, model)
+
+    def clip_and_step() -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), run.optim.grad_clip)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return clip_and_step
