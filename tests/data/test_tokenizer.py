@@ -29,9 +29,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One tokenizer of each kind, as users have them."""
     folder = tmp_path_factory.mktemp("tokenizers")
     trained = train_tokenizer(iter(TEXT), 300)
-    (folder / "bpe.json").write_text(trained._content)
+    (folder / "bpe.json").write_text(trained.content)
     # GPT-2's form: a vocabulary and a list of merges.
-    model = json.loads(trained._content)["model"]
+    model = json.loads(trained.content)["model"]
     gpt2 = folder / "gpt2"
     gpt2.mkdir()
     (gpt2 / "my-encoder.json").write_text(json.dumps(model["vocab"]))
@@ -39,7 +39,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (gpt2 / "my-vocab.bpe").write_text(f"#version: 0.2\n{merges}\n")
     # A Hugging Face folder whose end of text has a name of its own.
     folder.joinpath("hf").mkdir()
-    (folder / "hf/tokenizer.json").write_text(trained._content.replace("<|endoftext|>", "<|fin|>"))
+    (folder / "hf/tokenizer.json").write_text(trained.content.replace("<|endoftext|>", "<|fin|>"))
     (folder / "hf/tokenizer_config.json").write_text(
         json.dumps({"eos_token": {"content": "<|fin|>"}})
     )

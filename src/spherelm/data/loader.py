@@ -103,14 +103,16 @@ class BlockReader:
         self, shards: NDArray[np.int64], local: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> None:
         """Mark where a document starts inside a row; the running sum of the marks numbers it."""
-        for i, (shard, block) in enumerate(zip(shards.tolist(), local.tolist(), strict=True)):
+        begins = local * self.context
+        for shard in np.unique(shards):
             starts = self.split.shards[shard].starts
             assert starts is not None
-            begin = block * self.context
-            first, last = starts.searchsorted((begin + 1, begin + self.context))
-            if first < last:  # most rows of long documents have none
-                numbers[i, starts[first:last] - begin] = 1
-                np.cumsum(numbers[i], out=numbers[i])
+            rows = np.flatnonzero(shards == shard)
+            first = starts.searchsorted(begins[rows] + 1)
+            last = starts.searchsorted(begins[rows] + self.context)
+            for i in np.flatnonzero(first < last):  # a row inside one document has no mark
+                numbers[rows[i], starts[first[i] : last[i]] - begins[rows[i]]] = 1
+        np.cumsum(numbers, axis=1, out=numbers)
 
 
 class Loader:

@@ -37,7 +37,7 @@ class LibraryTokenizer:
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
-        self._content, self.name = content, name
+        self.content, self.name = content, name
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = 1 + max(vocabulary.values(), default=0)
         self._end = _find_end(name, vocabulary, end_of_document)
@@ -102,11 +102,11 @@ class LibraryTokenizer:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "tokenizer.json", [self._content.encode()])
+        write_atomically(folder / "tokenizer.json", [self.content.encode()])
         save_description(folder, kind="tokenizers", name=self.name, end_of_document=self._end)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, str]]:
-        return LibraryTokenizer, (self._content, self.name, self._end)
+        return LibraryTokenizer, (self.content, self.name, self._end)
 
 
 def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:

@@ -1,0 +1,265 @@
+"""`spherelm bench data`: the loader on one core, and `prepare` against the bare tokenizer library.
+
+The loader's tokens come from a warm page cache and arrive as int64 tokens and targets. The bare
+library encodes documents that are already in memory and keeps nothing; `prepare` reads the same
+text from a file, tokenizes it, and writes checked shards. The two take turns, so that both meet
+the machine in the same mood, and the best round of each counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spherelm.cli.parse import parse
+
+if TYPE_CHECKING:
+    from spherelm.data.tokenizer_library import LibraryTokenizer
+
+SHAPES = ((256, 64), (1024, 32), (4096, 8))
+"""Context and batch size of the loader's rounds."""
+BARE = ("encode_batch", "encode_batch_fast")
+"""The ways the library has to encode many texts; both use its threads."""
+VOCAB_SIZE = 16384
+"""Of the tokenizer that is trained where none is given."""
+
+
+@dataclass(frozen=True)
+class BenchDataFlags:
+    """Speed of the loader on one core, and of `prepare` beside the bare tokenizer library."""
+
+    text: str | None = None
+    """Text file to tokenize. Unset: the built-in corpus."""
+    tokenizer: str | None = None
+    """Tokenizer of the `tokenizers` library. Unset: a BPE trained on the built-in corpus."""
+    seconds: float = 2.0
+    """Time of each round of the loader."""
+    rounds: int = 3
+    """Rounds of tokenizing, of which the best counts."""
+    workers: int | None = None
+    """Processes of `prepare` and threads of the library. Unset: all cores."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(BenchDataFlags, argv, "bench data")
+    report = {
+        "machine": _machine(),
+        "loader": measure_loader(flags.seconds),
+        "prepare": measure_prepare(flags),
+    }
+    if flags.json:
+        print(json.dumps(report))
+    else:
+        _print_tables(report)
+    return 0
+
+
+def _machine() -> dict[str, Any]:
+    import platform
+    from importlib.metadata import version
+
+    from spherelm.data.encode import available_cores
+
+    return {
+        "cores": available_cores(),
+        "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "numpy", "tokenizers")},
+    }
+
+
+def measure_loader(seconds: float) -> list[dict[str, Any]]:
+    """Tokens per second of the loader, its thread included, on one core."""
+    from spherelm.data.dataset import open_dataset
+    from spherelm.data.loader import Loader
+
+    split = open_dataset(verify=True).train  # verifying reads all: the page cache is warm
+    rows = []
+    with _one_core():
+        for context, batch_size in SHAPES:
+            for within_documents in (False, True):
+                loader = Loader(
+                    split,
+                    context=context,
+                    batch_size=batch_size,
+                    seed=0,
+                    within_documents=within_documents,
+                )
+                rate = context * batch_size * _calls_per_second(loader.__next__, seconds)
+                loader.close()
+                rows.append(
+                    {
+                        "context": context,
+                        "batch_size": batch_size,
+                        "within_documents": within_documents,
+                        "tokens_per_second": rate,
+                    }
+                )
+    return rows
+
+
+def _calls_per_second(call: Callable[[], object], seconds: float) -> float:
+    for _ in range(5):
+        call()
+    count, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        call()
+        count += 1
+    return count / (time.perf_counter() - start)
+
+
+@contextmanager
+def _one_core() -> Iterator[None]:
+    """Bind this process, threads that it starts included, to one core (where that can be done)."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def measure_prepare(flags: BenchDataFlags) -> dict[str, Any]:
+    """Bytes of text per second of `prepare` and of the library alone, on the same cores."""
+    from spherelm.data.encode import available_cores
+    from spherelm.data.prepare import PrepareConfig, prepare
+
+    workers = flags.workers or available_cores()
+    os.environ["RAYON_NUM_THREADS"] = str(workers)  # the library's threads; read once
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        text = folder / "builtin.txt" if flags.text is None else Path(flags.text)
+        if flags.text is None:
+            _write_builtin(text)
+        documents = _documents(text)
+        size = sum(len(document.encode()) for document in documents)
+        tokenizer = _tokenizer(flags.tokenizer)
+        tokenizer.save(folder / "tokenizer")
+        best: dict[str, _Cost] = {}
+        for i in range(flags.rounds):
+            config = PrepareConfig(
+                (str(text),),
+                folder / f"out{i}",
+                tokenizer=str(folder / "tokenizer"),
+                workers=workers,
+            )
+            calls: dict[str, Callable[[], object]] = {"prepare": partial(prepare, config)}
+            for name in BARE:
+                calls[name] = partial(_encode_bare, _bare(tokenizer), name, documents)
+            for name, call in calls.items():
+                cost = _cost(call)
+                best[name] = min(cost, best.get(name, cost), key=lambda c: c.seconds)
+    bare = min(BARE, key=lambda name: best[name].seconds)
+    return {
+        "text": "built-in corpus" if flags.text is None else text.name,
+        "text_bytes": size,
+        "documents": len(documents),
+        "tokenizer": tokenizer.name,
+        "vocab_size": tokenizer.vocab_size,
+        "workers": workers,
+        "bytes_per_second": {name: size / cost.seconds for name, cost in best.items()},
+        "cpu_seconds": {name: cost.cpu_seconds for name, cost in best.items()},
+        "fastest_bare": bare,
+        "share_of_bare": best[bare].seconds / best["prepare"].seconds,
+    }
+
+
+@dataclass(frozen=True)
+class _Cost:
+    seconds: float
+    cpu_seconds: float
+    """Of this process, its threads and the processes that it waited for."""
+
+
+def _cost(call: Callable[[], object]) -> _Cost:
+    wall, before = time.perf_counter(), os.times()
+    call()
+    wall, after = time.perf_counter() - wall, os.times()
+    return _Cost(wall, sum(after[:4]) - sum(before[:4]))
+
+
+def _bare(tokenizer: LibraryTokenizer) -> Any:
+    """The library's own object, made anew for each round: it has a cache that must not be warm."""
+    import tokenizers
+
+    return tokenizers.Tokenizer.from_str(tokenizer.content)
+
+
+def _encode_bare(bare: Any, method: str, documents: list[str]) -> None:
+    for i in range(0, len(documents), 1000):
+        getattr(bare, method)(documents[i : i + 1000], add_special_tokens=False)
+
+
+def _tokenizer(spec: str | None) -> LibraryTokenizer:
+    from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
+
+    if spec is not None:
+        return LibraryTokenizer.load(spec)
+    return train_tokenizer(iter(_builtin_documents()), VOCAB_SIZE)
+
+
+def _builtin_documents() -> list[str]:
+    import numpy as np
+
+    from spherelm.data.dataset import open_dataset
+
+    dataset = open_dataset()
+    tokenizer = dataset.tokenizer()
+    shard = dataset.train.shards[0]
+    assert shard.starts is not None
+    return [tokenizer.decode(ids.tolist()) for ids in np.split(shard.tokens, shard.starts[1:])]
+
+
+def _write_builtin(path: Path) -> None:
+    path.write_text("\n<|endoftext|>\n".join(_builtin_documents()), encoding="utf-8", newline="\n")
+
+
+def _documents(path: Path) -> list[str]:
+    """The documents of a text file, as `prepare` finds them."""
+    from spherelm.data.sources import Position, find_sources
+
+    parts: list[list[str]] = []
+    for source in find_sources([str(path)]):
+        for piece in source.pieces(Position()):
+            if piece.starts:
+                parts.append([])
+            parts[-1].append(piece.text)
+    return ["".join(part) for part in parts]
+
+
+def _print_tables(report: dict[str, Any]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console()
+    loader = Table(title="loader, one core, warm page cache")
+    for name in ("context", "batch", "within documents", "M tokens/s"):
+        loader.add_column(name, justify="right")
+    for row in report["loader"]:
+        within = "yes" if row["within_documents"] else "no"
+        rate = f"{row['tokens_per_second'] / 1e6:,.0f}"
+        loader.add_row(f"{row['context']:,}", f"{row['batch_size']}", within, rate)
+    console.print(loader)
+    p = report["prepare"]
+    title = (
+        f"{p['text']}, {p['text_bytes'] / 1e6:.1f} MB, {p['tokenizer']}, {p['workers']} processes"
+    )
+    table = Table(title=title)
+    for name in ("", "MB/s", "CPU seconds"):
+        table.add_column(name, justify="right" if name else "left")
+    for name, rate in p["bytes_per_second"].items():
+        table.add_row(name, f"{rate / 1e6:.2f}", f"{p['cpu_seconds'][name]:.1f}")
+    console.print(table)
+    console.print(f"prepare reaches {p['share_of_bare']:.0%} of {p['fastest_bare']}")
