@@ -38,10 +38,10 @@ class Board:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        fields = {"loss": 11, "val": 17, "speed": 14, "left": 9}
+        fields = {"loss": 10, "val": 9, "speed": 14, "left": 10}  # fits into 80 columns
         self.progress = Progress(
             TextColumn("[bold]{task.description:<4}"),
-            BarColumn(bar_width=20),
+            BarColumn(bar_width=12),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             *(TextColumn(f"{{task.fields[{name}]:<{width}}}") for name, width in fields.items()),
             console=Console(stderr=True),
@@ -81,7 +81,7 @@ class Row(Silent):
         )
 
     def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None:
-        self._board.update(self._arch, step, val=f"validation {loss:.3f}")
+        self._board.update(self._arch, step, val=f"val {loss:.3f}")
 
     def note(self, text: str) -> None:
         self._board.note(f"{NAMES[self._arch]}: {text}")

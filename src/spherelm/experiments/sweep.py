@@ -2,10 +2,10 @@
 
     python -m spherelm.experiments.sweep --preset nano --out runs/sweep
 
-Both models are tuned alike: every setting of a model's grid is trained once, the best two of each
-again from further seeds, and the lower mean wins. `sweep.csv` gets a row when a run ends, and the
-same command goes on where it stopped. Runs are in float32 on every device, so that a GPU finds what
-a CPU would.
+Both models are tuned alike: every setting of a model's grid is trained once, and the best one of
+each again from further seeds, since the lowest of many losses is partly luck. `sweep.csv` gets a
+row when a run ends, and the same command goes on where it stopped. Runs are in float32 on every
+device, so that a GPU finds what a CPU would.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.train.device import choose_device
 from spherelm.train.health import Diverged
 
 Setting = tuple[tuple[str, float], ...]
@@ -37,9 +38,8 @@ Grid = Mapping[str, Sequence[float]]
 
 GRIDS: dict[Arch, Grid] = {
     "gpt": {
-        "lr": (5e-4, 1e-3, 2e-3, 4e-3, 8e-3),
-        "weight_decay": (0.0, 0.1),
-        "warmup": (0.0, 0.1),
+        "lr": (1e-3, 2e-3, 4e-3, 8e-3),
+        "warmup": (0.0, 0.1, 0.2, 0.4),
     },
     "ngpt": {
         "lr": (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2),
@@ -49,9 +49,6 @@ GRIDS: dict[Arch, Grid] = {
 }
 """What is tried for each model. `warmup` is a share of the steps; `s_z` and `alpha` are starting
 values, the first of each the paper's."""
-
-FINALISTS = 2
-"""Settings of each model that are trained from further seeds: one seed alone is partly luck."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ def configure(plan: Plan, trial: Trial) -> RunConfig:
         "train.seed": trial.seed,
         "train.device": plan.device,
         "train.precision": "fp32",
-        "train.deterministic": plan.device != "cpu",  # switches TF32 off
+        "train.deterministic": choose_device(plan.device).type == "cuda",  # switches TF32 off
         "train.eval_every": 0,
         "train.checkpoint_every": 0,
         "train.tensorboard": False,
@@ -155,14 +152,10 @@ class Record:
         with open(self.path, "a", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerow(row)
 
-    def finalists(self, arch: Arch) -> list[Setting]:
-        """The settings of the lowest losses from seed 0."""
-        first = {t: loss for t, loss in self.losses.items() if t.arch == arch and t.seed == 0}
-        return [trial.setting for trial in sorted(first, key=first.__getitem__)[:FINALISTS]]
-
     def best(self, arch: Arch) -> Setting:
-        """The finalist of the lowest mean over seeds."""
-        return min(self.finalists(arch), key=lambda s: statistics.mean(self.of(arch, s)))
+        """The setting of the lowest loss from seed 0."""
+        first = {t: loss for t, loss in self.losses.items() if t.arch == arch and t.seed == 0}
+        return min(first, key=first.__getitem__).setting
 
     def of(self, arch: Arch, setting: Setting) -> list[float]:
         """The losses of a setting, by seed."""
@@ -187,12 +180,12 @@ def _parse(text: str) -> Setting:
 def sweep(
     plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid] = GRIDS
 ) -> None:
-    """Run what the record lacks: every setting from seed 0, then finalists from other seeds."""
+    """Run what the record lacks: every setting from seed 0, then the best from other seeds."""
     spawn = multiprocessing.get_context("spawn")  # a GPU cannot be used in a forked process
     with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
         _run(pool, plan, record, (t for arch, grid in grids.items() for t in trials_of(arch, grid)))
-        finals = [(arch, setting) for arch in grids for setting in record.finalists(arch)]
-        _run(pool, plan, record, (Trial(*final, s) for final in finals for s in range(1, seeds)))
+        winners = [(arch, record.best(arch)) for arch in grids]
+        _run(pool, plan, record, (Trial(*w, seed) for w in winners for seed in range(1, seeds)))
 
 
 def _run(pool: ProcessPoolExecutor, plan: Plan, record: Record, trials: Iterable[Trial]) -> None:
@@ -222,22 +215,25 @@ def _summary_lines(record: Record, grids: Mapping[Arch, Grid]) -> Iterator[str]:
             cells = []
             for rate in rates:
                 setting = (("lr", rate), *rest)
-                loss = record.losses[Trial(arch, setting, 0)]
-                text = "diverged" if math.isinf(loss) else f"{loss:.3f}"
+                text = _cell(record.losses.get(Trial(arch, setting, 0)))
                 cells.append(f"**{text}**" if setting == best else text)
             yield f"| {', '.join(f'{v:g}' for v in values)} | " + " | ".join(cells) + " |"
         yield ""
-    yield "| finalist | losses by seed | mean | spread |"
+    yield "| best setting | losses by seed | mean | spread |"
     yield "|---|---|---|---|"
     for arch in grids:
-        for setting in record.finalists(arch):
-            losses = record.of(arch, setting)
-            name = f"{arch}: {describe(setting)}"
-            yield (
-                f"| {f'**{name}**' if setting == record.best(arch) else name} "
-                f"| {', '.join(f'{loss:.3f}' for loss in losses)} "
-                f"| {statistics.mean(losses):.3f} | {max(losses) - min(losses):.3f} |"
-            )
+        setting = record.best(arch)
+        losses = record.of(arch, setting)
+        yield (
+            f"| {arch}: {describe(setting)} | {', '.join(f'{loss:.3f}' for loss in losses)} "
+            f"| {statistics.mean(losses):.3f} | {max(losses) - min(losses):.3f} |"
+        )
+
+
+def _cell(loss: float | None) -> str:
+    if loss is None:
+        return ""
+    return "diverged" if math.isinf(loss) else f"{loss:.3f}"
 
 
 def main(argv: list[str] | None = None) -> int:
