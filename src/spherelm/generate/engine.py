@@ -40,11 +40,11 @@ class Engine:
         compile: bool = False,
         cuda_graphs: bool = True,
     ) -> None:
-        """`dtype` of products and cache, by default the model's; `compile` fuses the decode step
-        (a wait of some seconds, then faster tokens); CUDA graphs are used where there is CUDA."""
+        """`dtype` of products and cache, by default the model's; on CUDA, `compile` fuses the
+        decode step (a wait of some seconds, then faster tokens) and graphs replay it."""
         self.model = FoldedModel(model, dtype)
         self.graphed = cuda_graphs and self.model.device.type == "cuda"
-        if compile:
+        if compile and self.graphed:
             self.model.decode_block = torch.compile(  # type: ignore[method-assign]
                 self.model.decode_block,
                 dynamic=False,

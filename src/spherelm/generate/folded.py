@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import ModuleType
 from typing import NamedTuple
 
 import torch
@@ -38,6 +37,15 @@ from spherelm.model.transformer import Transformer
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q (B, T, H, K), k and v (B, T, G, K) -> what the heads read: (B, T, H, K)"""
+
+
+class Operations(NamedTuple):
+    """How a block's operations are executed."""
+
+    rms_norm: Callable[[Tensor, Tensor], Tensor]
+    update: Callable[[Tensor, Tensor, Tensor], Tensor]
+    swiglu: Callable[[Tensor, Tensor], Tensor]
+    """h (B, T, D), W_u over W_ν (2F, D) -> (B, T, F)"""
 
 
 class Layer(NamedTuple):
@@ -82,6 +90,18 @@ class FoldedModel:
                 None if model.final_norm is None else model.final_norm.gain.detach().clone()
             )
         self._rope = torch.empty(2, 0, self.config.d_k // 2, device=self.device)
+        update = f"residual_{self.config.update}"
+        self._many_tokens = Operations(
+            kernels.rms_norm,
+            getattr(kernels, update),
+            lambda h, W_u_nu: kernels.project_swiglu(h, *W_u_nu.chunk(2)),
+        )
+        # With one token there is nothing for a kernel to win; the compiler fuses what it can see.
+        self._one_token = Operations(
+            kernels.reference.rms_norm,
+            getattr(kernels.reference, update),
+            lambda h, W_u_nu: kernels.reference.swiglu(*F.linear(h, W_u_nu).chunk(2, dim=-1)),
+        )
 
     def _matrix(self, matrix: Tensor) -> Tensor:
         """The matrix as the forward pass uses it, at least in float32."""
@@ -183,10 +203,10 @@ class FoldedModel:
                 )
                 return heads.transpose(1, 2)
 
-            h = block(layer, h, rope, attend, self.config, kernels)
+            h = block(layer, h, rope, attend, self.config, self._many_tokens)
         if last is not None:
             h = h[torch.arange(h.shape[0], device=h.device), last]  # (B, D)
-        return self._logits(h, kernels)
+        return self._logits(h, self._many_tokens)
 
     @torch.no_grad()
     def decode(self, tokens: Tensor, positions: Tensor, cache: Cache, span: int) -> Tensor:
@@ -206,7 +226,7 @@ class FoldedModel:
             h = self.decode_block(
                 layer, h, rope, cache.keys[i], cache.values[i], rows, positions, mask
             )
-        return self._logits(h[0], kernels.reference)
+        return self._logits(h[0], self._one_token)
 
     def decode_block(
         self,
@@ -236,48 +256,45 @@ class FoldedModel:
             )
             return heads.flatten(1, 2)[None]
 
-        # The reference operations: with one token there is nothing for a kernel to win, and
-        # the compiler fuses what it can see into.
-        return block(layer, h, rope, attend, self.config, kernels.reference)
+        return block(layer, h, rope, attend, self.config, self._one_token)
 
-    def _logits(self, h: Tensor, ops: ModuleType) -> Tensor:
+    def _logits(self, h: Tensor, ops: Operations) -> Tensor:
         if self.final_gain is not None:
             h = ops.rms_norm(h, self.final_gain)
         return at_least_float32(F.linear(h, self.E_output))
 
 
 def block(
-    layer: Layer, h: Tensor, rope: Tensor, attend: Attend, config: ModelConfig, ops: ModuleType
+    layer: Layer, h: Tensor, rope: Tensor, attend: Attend, config: ModelConfig, ops: Operations
 ) -> Tensor:
     """A block of either architecture: the columns of `spherelm.model.block`.  (B, T, D) -> same"""
     if layer.alpha_A is None:
-        h = h + attention(layer, ops.rms_norm(h, layer.gain_attn), rope, attend, config, ops)
+        assert layer.gain_attn is not None
+        assert layer.gain_mlp is not None
+        h = h + attention(layer, ops.rms_norm(h, layer.gain_attn), rope, attend, config)
         return h + mlp(layer, ops.rms_norm(h, layer.gain_mlp), ops)
-    update = getattr(ops, f"residual_{config.update}")
-    h = update(h, attention(layer, h, rope, attend, config, ops), layer.alpha_A)
-    return update(h, mlp(layer, h, ops), layer.alpha_M)
+    assert layer.alpha_M is not None
+    h = ops.update(h, attention(layer, h, rope, attend, config), layer.alpha_A)
+    return ops.update(h, mlp(layer, h, ops), layer.alpha_M)
 
 
-def attention(
-    layer: Layer, h: Tensor, rope: Tensor, attend: Attend, config: ModelConfig, ops: ModuleType
-) -> Tensor:
+def attention(layer: Layer, h: Tensor, rope: Tensor, attend: Attend, config: ModelConfig) -> Tensor:
     """ATTN of Table 1 with s_qk² on q alone.  (B, T, D) -> (B, T, D)"""
     heads, kv_heads = config.n_heads, config.kv_heads
     qkv = F.linear(h, layer.W_qkv).unflatten(-1, (-1, config.d_k))  # (B, T, H + 2G, K)
     qk, v = qkv[..., : heads + kv_heads, :], qkv[..., heads + kv_heads :, :]
-    qk = ops.rotate(qk, rope)
+    qk = kernels.reference.rotate(qk, rope)
     if layer.q_factors is not None and config.qk_norm:
-        qk = ops.normalize(qk)
+        qk = kernels.reference.normalize(qk)
     q, k = qk[..., :heads, :], qk[..., heads:, :]
     if layer.q_factors is not None:
         q = (q * layer.q_factors).to(q.dtype)
     return attend(q, k, v).flatten(-2) @ layer.W_o
 
 
-def mlp(layer: Layer, h: Tensor, ops: ModuleType) -> Tensor:
+def mlp(layer: Layer, h: Tensor, ops: Operations) -> Tensor:
     """MLP of Table 1, its scales in the matrices.  (B, T, D) -> (B, T, D)"""
-    u, nu = F.linear(h, layer.W_u_nu).chunk(2, dim=-1)  # (B, T, F) each
-    return ops.swiglu(u, nu) @ layer.W_o_mlp
+    return ops.swiglu(h, layer.W_u_nu) @ layer.W_o_mlp
 
 
 def _scale_rows(matrix: Tensor, factors: Tensor) -> Tensor:

@@ -1,0 +1,43 @@
+"""`spherelm export`: a trained model as a folder that Hugging Face's tools load."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+import tyro
+
+from spherelm.cli.parse import parse
+
+
+@dataclass(frozen=True)
+class ExportFlags:
+    """Write a Hugging Face folder: nGPT with its own classes, GPT as a plain Llama."""
+
+    run: tyro.conf.Positional[str]
+    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
+    out: str
+    """The folder to make."""
+    to: Literal["hf"] = "hf"
+    """The form to export to: hf for Hugging Face transformers."""
+    fold: bool = False
+    """Multiply s_u, s_nu and s_z into the matrices, for engines with a head of their own."""
+    tokenizer: str | None = None
+    """A tokenizer, where the run has none of its own."""
+    force: bool = False
+    """Replace what --out already holds."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(ExportFlags, argv, "export")
+
+    from spherelm.exchange.export import export_to_hf
+
+    out = export_to_hf(
+        flags.run, flags.out, tokenizer=flags.tokenizer, fold=flags.fold, force=flags.force
+    )
+    print(json.dumps({"run": flags.run, "out": str(out)}) if flags.json else f"exported to {out}")
+    return 0

@@ -1,0 +1,38 @@
+"""`spherelm import`: an exported folder as a run directory again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import tyro
+
+from spherelm.cli.parse import parse
+
+
+@dataclass(frozen=True)
+class ImportFlags:
+    """Bring an exported nGPT, or a Llama with spherelm's shape, back as a run directory."""
+
+    folder: tyro.conf.Positional[str]
+    """The exported folder."""
+    out: str
+    """The run directory to make."""
+    force: bool = False
+    """Replace what --out already holds."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(ImportFlags, argv, "import")
+
+    from spherelm.exchange.export import import_from_hf
+
+    out = import_from_hf(flags.folder, flags.out, force=flags.force)
+    print(
+        json.dumps({"folder": flags.folder, "out": str(out)})
+        if flags.json
+        else f"imported to {out}"
+    )
+    return 0

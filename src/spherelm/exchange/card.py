@@ -1,0 +1,97 @@
+"""The model card of an export: what was trained, how, how well, and how to use it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from spherelm import __version__
+from spherelm.config import RunConfig
+from spherelm.config_io import to_toml
+from spherelm.model.flops import count_parameters
+
+LOSS_ROWS = 8
+"""Measured losses in the card, evenly spread, the last one included."""
+
+ABOUT = {
+    "ngpt": (
+        "a normalized Transformer: every row of every matrix and every hidden state is a unit "
+        "vector, and each block moves the hidden state on the sphere by learned eigen learning "
+        "rates (nGPT, arXiv:2410.01131)"
+    ),
+    "gpt": (
+        "a Transformer with RMSNorm, RoPE and SwiGLU: the baseline of the nGPT paper "
+        "(arXiv:2410.01131), in the form of Llama"
+    ),
+}
+
+
+def model_card(
+    name: str, run: RunConfig, losses: list[dict[str, Any]], folded: bool, has_tokenizer: bool
+) -> str:
+    """README.md of an exported folder."""
+    trust = ", trust_remote_code=True" if run.model.arch == "ngpt" else ""
+    use = (
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+        f'model = AutoModelForCausalLM.from_pretrained("{name}"{trust})\n'
+    )
+    if has_tokenizer:
+        use += (
+            f'tokenizer = AutoTokenizer.from_pretrained("{name}"{trust})\n'
+            'prompt = tokenizer("def main(", return_tensors="pt")\n'
+            "print(tokenizer.decode(model.generate(**prompt, max_new_tokens=64)[0]))\n"
+        )
+    parts = [
+        f"---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags: [{run.model.arch}, "
+        "spherelm]\n---",
+        f"# {name}",
+        f"{count_parameters(run.model).total / 1e6:,.1f}M parameters; {ABOUT[run.model.arch]}. "
+        f"Trained and exported with spherelm {__version__}.",
+        f"## Use\n\n```python\n{use}```",
+    ]
+    if run.model.arch == "ngpt":
+        parts.append(_training_note(folded))
+    parts.append(f"## Measured losses\n\n{_loss_table(losses)}")
+    parts.append(f"## Training configuration\n\n```toml\n{to_toml(run)}```")
+    return "\n\n".join(parts) + "\n"
+
+
+def _training_note(folded: bool) -> str:
+    if folded:
+        return (
+            "The scales s_u, s_nu and s_z are folded into the matrices, for inference; to train "
+            "further, export without `--fold`."
+        )
+    return (
+        "To train further, call `model.retract_()` after each optimizer step (with "
+        "`transformers.Trainer`, in a callback's `on_optimizer_step`) and use no weight decay."
+    )
+
+
+def _loss_table(losses: list[dict[str, Any]]) -> str:
+    if not losses:
+        return "None were recorded with this model."
+    rows = [
+        f"| {r['step']:,} | {r['tokens']:,} | {r['val_loss']:.4f} | "
+        f"{format(r['val_bits_per_byte'], '.4f') if 'val_bits_per_byte' in r else '-'} |"
+        for r in _spread(losses)
+    ]
+    head = "| step | tokens | validation loss (nats per token) | bits per byte |\n|---|---|---|---|"
+    return "\n".join([head, *rows])
+
+
+def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    if len(rows) <= LOSS_ROWS:
+        return rows
+    return [rows[round(i * (len(rows) - 1) / (LOSS_ROWS - 1))] for i in range(LOSS_ROWS)]
+
+
+def read_losses(metrics: Path, until: int) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl that hold a validation loss, up to a step; none if unreadable."""
+    try:
+        lines = metrics.read_text(encoding="utf-8").splitlines()
+        records = [json.loads(line) for line in lines]
+    except (OSError, ValueError):
+        return []
+    return [r for r in records if "val_loss" in r and r["step"] <= until]

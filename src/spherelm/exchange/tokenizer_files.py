@@ -1,0 +1,106 @@
+"""Tokenizer files for Hugging Face that give the same ids as spherelm's tokenizer.
+
+Text is text in both: nothing is put before or after it, and a special token spelt out in a text is
+encoded letter by letter (`split_special_tokens`).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from spherelm import durable
+from spherelm.data.tokenizer import DESCRIPTION, ByteTokenizer, Tokenizer
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+def write_tokenizer(folder: Path, tokenizer: Tokenizer, context: int) -> None:
+    """Write the tokenizer for transformers and for spherelm itself."""
+    tokenizer.save(folder)
+    if isinstance(tokenizer, ByteTokenizer):
+        durable.write_json(folder / "tokenizer.json", byte_tokenizer_json())
+        end = END_OF_TEXT
+    else:
+        end = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))["end_of_document"]
+    sentencepiece = (folder / "tokenizer.model").is_file()
+    if not sentencepiece:
+        _drop_marks(folder / "tokenizer.json")
+    settings: dict[str, Any] = {
+        "tokenizer_class": "LlamaTokenizer" if sentencepiece else "PreTrainedTokenizerFast",
+        "eos_token": end,
+        "pad_token": end,
+        "model_max_length": context,
+        "split_special_tokens": True,
+        "clean_up_tokenization_spaces": False,
+    }
+    if sentencepiece:
+        settings |= {"add_bos_token": False, "add_eos_token": False, "legacy": False}
+    durable.write_json(folder / "tokenizer_config.json", settings)
+
+
+def byte_tokenizer_json() -> dict[str, Any]:
+    """`ByteTokenizer` as a byte-level BPE that merges nothing: id = byte, 256 ends a document."""
+    alphabet = _byte_alphabet()
+    end = ByteTokenizer.end_of_document
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {
+                "id": end,
+                "content": END_OF_TEXT,
+                "single_word": False,
+                "lstrip": False,
+                "rstrip": False,
+                "normalized": False,
+                "special": True,
+            }
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": False,
+        },
+        "post_processor": None,
+        "decoder": {
+            "type": "ByteLevel",
+            "add_prefix_space": False,
+            "trim_offsets": True,
+            "use_regex": False,
+        },
+        "model": {
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {alphabet[byte]: byte for byte in range(256)},
+            "merges": [],
+        },
+    }
+
+
+def _byte_alphabet() -> list[str]:
+    """The letter that stands for each byte in a byte-level BPE.
+
+    Bytes that print stand for themselves, the others for the letters from U+0100 on, in order.
+    """
+    prints = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    substitutes = iter(range(0x100, 0x200))
+    return [chr(byte if byte in prints else next(substitutes)) for byte in range(256)]
+
+
+def _drop_marks(file: Path) -> None:
+    """Remove a post-processor that would put marks around a text: training saw none."""
+    content = json.loads(file.read_text(encoding="utf-8"))
+    processor = content.get("post_processor")
+    if processor is not None and processor.get("type") != "ByteLevel":
+        durable.write_text(file, json.dumps({**content, "post_processor": None}))

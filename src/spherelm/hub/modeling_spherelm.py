@@ -1,0 +1,417 @@
+# mypy: disable-error-code="misc, untyped-decorator"
+"""nGPT for Hugging Face transformers. This file travels with exported models.
+
+It imports nothing of spherelm, so that `trust_remote_code=True` works where spherelm is missing,
+and keeps to the conventions that serving engines build on: plain Linear layers, the attention
+interface with `scaling`, `Cache`, `logits_to_keep`, a tensor-parallel plan.
+
+    h ← Norm(h + α_A (Norm(ATTN(h)) − h))
+    h ← Norm(h + α_M (Norm(MLP(h)) − h))          logits = (lm_head h) · s_z
+
+All rows of all matrices are unit vectors along the hidden dimension. After each step of an
+optimizer call `model.retract_()`.
+
+Shapes: B batch, T time, D hidden, H heads, G heads of k and v, K head dimension, F intermediate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache, DynamicCache
+from transformers.generation import GenerationMixin
+from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
+from transformers.modeling_utils import (
+    ALL_ATTENTION_FUNCTIONS,
+    PreTrainedModel,
+    slice_logits_to_keep,
+)
+from transformers.utils import can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from .configuration_spherelm import SCALES, NGPTConfig
+
+NORM_EPS = 1e-12
+
+
+def normalize(x: Tensor, dim: int = -1) -> Tensor:
+    """x / ‖x‖, in float32 inside."""
+    wide = x if x.dtype == torch.float64 else x.float()
+    length = torch.linalg.vector_norm(wide, dim=dim, keepdim=True).clamp_min(NORM_EPS)
+    return (wide / length).to(x.dtype)
+
+
+def columns(linear: nn.Linear) -> nn.Linear:
+    """Mark a Linear whose unit vectors are columns: its outputs, not its inputs, are hidden."""
+    linear.vector_dim = 0  # type: ignore[assignment]
+    return linear
+
+
+class Factors:
+    """Reads a vector of factors: stored · init / scale.
+
+    What is stored is the weight of a Linear from one number to n: `stored · (init / scale)` is that
+    Linear applied to the number init / scale. So a tensor-parallel plan can shard the factors of
+    each head or MLP unit with the same word, colwise, as the matrix beside them.
+    """
+
+    def __init__(self, config: NGPTConfig, name: str) -> None:
+        scale = config.scales[name]
+        self.mode = scale["mode"]
+        self.starts_at = scale["scale"]
+        self.ratio = scale["init"] / scale["scale"]
+
+    def stored(self, n: int) -> nn.Linear:
+        linear = nn.Linear(1, n if self.mode == "vector" else 1, bias=False)
+        linear.starts_at = self.starts_at
+        return linear.requires_grad_(self.mode != "fixed")
+
+    def __call__(self, linear: nn.Linear) -> Tensor:
+        """The factors, in the precision they are stored in: (n,), or (1,) for one for all."""
+        with torch.autocast(linear.weight.device.type, enabled=False):
+            return linear(linear.weight.new_full((1,), self.ratio, requires_grad=False))
+
+
+def residual(h: Tensor, y: Tensor, alpha: Tensor, update: str) -> Tensor:
+    """The step from h towards Norm(y) on the sphere; `update` says along which way."""
+    wide = torch.float64 if h.dtype == torch.float64 else torch.float32
+    a, b, alpha = h.to(wide), normalize(y.to(wide)), alpha.to(wide)
+    if update == "lerp":
+        moved = torch.lerp(a, b, alpha)
+    elif update == "riemannian":
+        moved = a - alpha * (a * (a * b).sum(-1, keepdim=True) - b)
+    else:  # slerp: ratios of sines as ratios of sinc, the angle from half-chords
+        half_sin = torch.linalg.vector_norm(a - b, dim=-1, keepdim=True)
+        half_cos = torch.linalg.vector_norm(a + b, dim=-1, keepdim=True)
+        turns = 2 * torch.atan2(half_sin, half_cos) / math.pi
+        sin_ratio = torch.sinc(turns).clamp_min(1e-4)
+        moved = (1 - alpha) * torch.sinc((1 - alpha) * turns) / sin_ratio * a
+        moved = moved + alpha * torch.sinc(alpha * turns) / sin_ratio * b
+        lost = torch.linalg.vector_norm(moved, dim=-1, keepdim=True) < NORM_EPS
+        moved = torch.where(lost, a, moved)
+    return normalize(moved).to(h.dtype)
+
+
+def rotary_table(position_ids: Tensor, d_k: int, base: float) -> tuple[Tensor, Tensor]:
+    """cos and sin of each position: (B, T) -> (B, T, 1, K/2) each, from angles in float64."""
+    wide = torch.float32 if position_ids.device.type == "mps" else torch.float64
+    exponents = torch.arange(0, d_k, 2, dtype=wide, device=position_ids.device) / d_k
+    angles = position_ids[..., None, None].to(wide) * base**-exponents
+    return angles.cos().float(), angles.sin().float()
+
+
+def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn the pairs (x_i, x_{i+K/2}).  x: (B, T, H, K)"""
+    cos, sin = table
+    first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
+    turned = (first * cos - second * sin, second * cos + first * sin)
+    return torch.cat(turned, dim=-1).to(x.dtype)
+
+
+def eager_attention_forward(
+    module: NGPTAttention,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor]:
+    """Attention written out.  query: (B, H, T, K) -> (B, T, H, K), weights (B, H, T, S)"""
+    key = key.repeat_interleave(module.num_key_value_groups, dim=1)
+    value = value.repeat_interleave(module.num_key_value_groups, dim=1)
+    scores = query @ key.transpose(2, 3) * scaling
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
+    return (weights @ value).transpose(1, 2).contiguous(), weights
+
+
+class NGPTAttention(nn.Module):
+    """softmax(q kᵀ sqrt(d_k)) v W_o with q = Norm(RoPE(h W_q)) · s_qk, k alike."""
+
+    def __init__(self, config: NGPTConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.head_dim = config.head_dim
+        self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
+        self.scaling = math.sqrt(config.head_dim)
+        self.attention_dropout = 0.0
+        self.is_causal = True
+        d_q = config.num_attention_heads * config.head_dim
+        d_kv = config.num_key_value_heads * config.head_dim
+        self.q_proj = nn.Linear(config.hidden_size, d_q, bias=False)
+        self.k_proj = nn.Linear(config.hidden_size, d_kv, bias=False)
+        self.v_proj = nn.Linear(config.hidden_size, d_kv, bias=False)
+        self.o_proj = columns(nn.Linear(d_q, config.hidden_size, bias=False))
+        self._s_qk = Factors(config, "s_qk")
+        self.s_qk = self._s_qk.stored(d_kv)
+
+    def forward(
+        self,
+        hidden_states: Tensor,
+        position_embeddings: tuple[Tensor, Tensor],
+        attention_mask: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, Tensor | None]:
+        """hidden_states: (B, T, D) -> (B, T, D), attention weights where they are asked for"""
+        heads = (*hidden_states.shape[:-1], -1, self.head_dim)
+        q = rotate(self.q_proj(hidden_states).view(heads), position_embeddings)  # (B, T, H, K)
+        k = rotate(self.k_proj(hidden_states).view(heads), position_embeddings)  # (B, T, G, K)
+        v = self.v_proj(hidden_states).view(heads)
+        if self.config.qk_norm:
+            q, k = normalize(q), normalize(k)
+        s_qk = self._s_qk(self.s_qk)
+        if self._s_qk.mode == "vector":
+            s_k = s_qk.view(-1, self.head_dim)  # (G, K)
+            s_q = s_k.repeat_interleave(self.num_key_value_groups, dim=0)  # (H, K)
+        else:
+            s_q = s_k = s_qk
+        q, k = (q * s_q).to(v.dtype).transpose(1, 2), (k * s_k).to(v.dtype).transpose(1, 2)
+        v = v.transpose(1, 2)
+        if past_key_values is not None:
+            k, v = past_key_values.update(k, v, self.layer_idx)
+        attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        output, weights = attend(
+            self,
+            q,
+            k,
+            v,
+            attention_mask,
+            dropout=self.attention_dropout if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        output = output.reshape(*hidden_states.shape[:-1], -1).contiguous()
+        return self.o_proj(output), weights
+
+
+class NGPTMLP(nn.Module):
+    """(u · SiLU(ν)) W_oMLP with u = h W_u · s_u and ν = h W_ν · s_ν sqrt(D)."""
+
+    def __init__(self, config: NGPTConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
+        self.down_proj = columns(
+            nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        )
+        if not config.folded:
+            self._s_u, self._s_nu = Factors(config, "s_u"), Factors(config, "s_nu")
+            self.s_u = self._s_u.stored(config.intermediate_size)
+            self.s_nu = self._s_nu.stored(config.intermediate_size)
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        u, nu = self.up_proj(hidden_states), self.gate_proj(hidden_states)
+        dtype = u.dtype
+        if not self.config.folded:
+            u = u * self._s_u(self.s_u)
+            nu = nu * (self._s_nu(self.s_nu) * math.sqrt(self.config.hidden_size))
+        return self.down_proj((u * F.silu(nu)).to(dtype))
+
+
+class NGPTDecoderLayer(GradientCheckpointingLayer):
+    """Attention and MLP, each followed by its step on the sphere."""
+
+    def __init__(self, config: NGPTConfig, layer_idx: int) -> None:
+        super().__init__()
+        self.config = config
+        self.self_attn = NGPTAttention(config, layer_idx)
+        self.mlp = NGPTMLP(config)
+        self._alpha_attn = Factors(config, "alpha_attn")
+        self._alpha_mlp = Factors(config, "alpha_mlp")
+        self.alpha_attn = self._alpha_attn.stored(config.hidden_size)
+        self.alpha_mlp = self._alpha_mlp.stored(config.hidden_size)
+
+    def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
+        """(B, T, D) -> (B, T, D)"""
+        alpha_A = self._alpha_attn(self.alpha_attn)
+        alpha_M = self._alpha_mlp(self.alpha_mlp)
+        if not self.config.signed_alpha:
+            alpha_A, alpha_M = alpha_A.abs(), alpha_M.abs()
+        h_A, _ = self.self_attn(hidden_states, **kwargs)
+        h = residual(hidden_states, h_A, alpha_A, self.config.update)
+        h_M = self.mlp(h)
+        return residual(h, h_M, alpha_M, self.config.update)
+
+
+class NGPTPreTrainedModel(PreTrainedModel):
+    """What the model with a head and the one without share."""
+
+    config_class = NGPTConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["NGPTDecoderLayer"]  # noqa: RUF012
+    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _keep_in_fp32_modules_strict = list(SCALES)  # noqa: RUF012
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _can_compile_fullgraph = True
+    _supports_attention_backend = True
+    _can_record_outputs = {  # noqa: RUF012
+        "hidden_states": NGPTDecoderLayer,
+        "attentions": NGPTAttention,
+    }
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        """Directions drawn evenly from the sphere; factors at the value they are stored at."""
+        if not isinstance(module, (nn.Linear, nn.Embedding)):
+            return
+        if hasattr(module, "starts_at"):
+            init.constant_(module.weight, module.starts_at)
+        else:
+            drawn = torch.randn_like(module.weight)
+            init.copy_(module.weight, normalize(drawn, getattr(module, "vector_dim", -1)))
+
+    def matrices(self) -> Iterator[tuple[Tensor, int]]:
+        """Every matrix of unit vectors, and the dimension along which they are unit."""
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding)) and not hasattr(module, "starts_at"):
+                yield module.weight, getattr(module, "vector_dim", -1)
+
+    @torch.no_grad()
+    def retract_(self) -> None:
+        """Put all matrices back on the sphere, in place: call it after each optimizer step."""
+        if self.config.folded:
+            raise ValueError("a folded export is for inference; train the export without --fold")
+        for matrix, dim in self.matrices():
+            matrix.copy_(normalize(matrix, dim))
+
+
+class NGPTModel(NGPTPreTrainedModel):
+    """The stack of layers: token ids to hidden states on the sphere."""
+
+    def __init__(self, config: NGPTConfig) -> None:
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.layers = nn.ModuleList(
+            NGPTDecoderLayer(config, i) for i in range(config.num_hidden_layers)
+        )
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPast:
+        """input_ids: (B, T) -> last_hidden_state (B, T, D)"""
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        if use_cache and past_key_values is None:
+            past_key_values = DynamicCache(config=self.config)
+        if position_ids is None:
+            seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+            position_ids = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + seen
+            position_ids = position_ids.unsqueeze(0)
+        mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            position_ids=position_ids,
+        )
+        table = rotary_table(
+            position_ids, self.config.head_dim, self.config.rope_parameters["rope_theta"]
+        )
+        hidden_states = inputs_embeds
+        for layer in self.layers[: self.config.num_hidden_layers]:
+            hidden_states = layer(
+                hidden_states,
+                attention_mask=mask,
+                position_embeddings=table,
+                position_ids=position_ids,
+                past_key_values=past_key_values,
+                use_cache=use_cache,
+                **kwargs,
+            )
+        return BaseModelOutputWithPast(
+            last_hidden_state=hidden_states, past_key_values=past_key_values
+        )
+
+
+class NGPTForCausalLM(NGPTPreTrainedModel, GenerationMixin):
+    """nGPT with logits (lm_head h) · s_z."""
+
+    _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}  # noqa: RUF012
+    _tp_plan = {"lm_head": "colwise_gather_output"}  # noqa: RUF012
+    _pp_plan = {"lm_head": (["hidden_states"], ["logits"])}  # noqa: RUF012
+
+    def __init__(self, config: NGPTConfig) -> None:
+        super().__init__(config)
+        self.model = NGPTModel(config)
+        self.vocab_size = config.vocab_size
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+        if not config.folded:
+            self._s_z = Factors(config, "s_z")
+            self.s_z = self._s_z.stored(config.vocab_size)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        **kwargs: Any,
+    ) -> CausalLMOutputWithPast:
+        """input_ids: (B, T) -> logits (B, T, V), of the last `logits_to_keep` positions if not 0"""
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
+        if not self.config.folded:
+            logits = logits * self._s_z(self.s_z)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs
+            )
+        return CausalLMOutputWithPast(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+__all__ = ["NGPTForCausalLM", "NGPTModel", "NGPTPreTrainedModel"]

@@ -1,0 +1,207 @@
+"""Native → Hugging Face → native: the same bits, whatever the variant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from spherelm.config import RunConfig
+from spherelm.errors import UserError
+from spherelm.exchange.export import export_to_hf, import_from_hf
+from spherelm.exchange.load import EXPORT_RECORD, find_saved, load_model
+from tests.model.tiny import VARIANTS
+from tests.saved_runs import byte_model, write_run
+
+TOKENS = torch.tensor([list(b"def main("), list(b"import os")])
+
+
+def assert_same_weights(a: torch.nn.Module, b: torch.nn.Module) -> None:
+    left, right = a.state_dict(), b.state_dict()
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert tensor.dtype == right[name].dtype
+        assert torch.equal(tensor, right[name]), name
+
+
+@pytest.mark.parametrize(
+    "variant",
+    ["gpt", "gpt, tied", "no qk norm", "grouped heads", "tied", "scales: scalar", "scales: fixed"],
+)
+def test_a_model_comes_back_bit_for_bit(variant: str, tmp_path: Path) -> None:
+    model = byte_model(**VARIANTS[variant])
+    run = write_run(tmp_path / "run", model)
+    exported = export_to_hf(run, tmp_path / "hf")
+    back = import_from_hf(exported, tmp_path / "back")
+    for path in (run, next((run / "checkpoints").iterdir()), exported, back):
+        loaded = load_model(path)
+        assert loaded.config == RunConfig(model=model.config)
+        assert loaded.tokenizer.name == "bytes"
+        assert_same_weights(loaded.model, model)
+        assert torch.equal(loaded.model(TOKENS), model(TOKENS))
+    assert find_saved(back).step == 7
+
+
+def test_without_our_record_the_hugging_face_config_is_enough(tmp_path: Path) -> None:
+    """As a folder is that transformers saved."""
+    for variant in ("scales: scalar", "gpt, grouped heads"):
+        model = byte_model(**VARIANTS[variant])
+        exported = export_to_hf(write_run(tmp_path / variant, model), tmp_path / f"hf {variant}")
+        (exported / EXPORT_RECORD).unlink()
+        loaded = load_model(exported).model
+        assert_same_weights(loaded, model)
+        assert torch.equal(loaded(TOKENS), model(TOKENS))
+
+
+def test_the_newest_checkpoint_of_a_run_is_taken(tmp_path: Path) -> None:
+    old, new = byte_model(), byte_model(arch="ngpt")
+    with torch.no_grad():
+        new.E_input.copy_(new.E_input.flip(0))
+    run = write_run(tmp_path / "run", old, step=9)
+    later = write_run(tmp_path / "other", new, step=10)
+    (later / "checkpoints" / "step_10").rename(run / "checkpoints" / "step_10")
+    assert_same_weights(load_model(run).model, new)
+
+
+def test_the_card_has_losses_and_configuration(tmp_path: Path) -> None:
+    card = (export_to_hf(write_run(tmp_path / "r", byte_model()), tmp_path / "hf")).joinpath(
+        "README.md"
+    )
+    text = card.read_text()
+    assert "| 7 | 700 | 2.5000 | 3.6000 |" in text
+    assert 'arch = "ngpt"' in text
+    assert "trust_remote_code=True" in text
+
+
+def test_losses_and_steps_survive_a_second_export(tmp_path: Path) -> None:
+    first = export_to_hf(write_run(tmp_path / "r", byte_model()), tmp_path / "a")
+    second = export_to_hf(first, tmp_path / "b")
+    assert "| 7 | 700 | 2.5000 |" in (second / "README.md").read_text()
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+
+
+# ------------------------------------------------------------------ what goes wrong
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    return export_to_hf(write_run(tmp_path / "run", byte_model()), tmp_path / "hf")
+
+
+def test_one_flipped_bit_is_found(exported: Path) -> None:
+    file = exported / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-10] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match="the checksum of model"):
+        load_model(exported)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 4000])
+def test_a_cut_file_is_refused_even_without_a_checksum(exported: Path, keep: int) -> None:
+    (exported / EXPORT_RECORD).unlink()
+    file = exported / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(UserError, match="damaged weights"):
+        load_model(exported)
+
+
+def test_a_missing_tokenizer_is_named(exported: Path, tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "spherelm-tokenizer.json"):
+        (exported / name).unlink()
+    with pytest.raises(UserError, match="no tokenizer; name one with --tokenizer"):
+        load_model(exported)
+    assert load_model(exported, tokenizer="bytes").tokenizer.name == "bytes"
+
+
+def test_a_run_whose_data_is_gone_asks_for_a_tokenizer(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", byte_model())
+    state_file = run / "checkpoints" / "step_7" / "state.json"
+    for file in (run / "tokenizer").iterdir():
+        file.unlink()
+    (run / "tokenizer").rmdir()
+    state = json.loads(state_file.read_text())
+    state["config"]["data"]["path"] = str(tmp_path / "gone")
+    state_file.write_text(json.dumps(state))
+    (state_file.parent / "manifest.json").write_text(json.dumps({"files": {}}))
+    with pytest.raises(UserError, match=r"no tokenizer .* name one with --tokenizer"):
+        load_model(run)
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", byte_model(vocab_size=100))
+    with pytest.raises(UserError, match="257 tokens, more than the 100"):
+        load_model(run)
+
+
+def edit(file: Path, **changes: object) -> None:
+    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+
+
+def test_another_version_is_refused(exported: Path) -> None:
+    edit(exported / EXPORT_RECORD, version=2)
+    with pytest.raises(UserError, match="is of version 2"):
+        load_model(exported)
+    edit(exported / EXPORT_RECORD, version=1, config={"model": {"wings": 2}})
+    with pytest.raises(UserError, match=r"another version of spherelm: unknown key .*wings"):
+        load_model(exported)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mamba"}, "describes a 'mamba'"),
+        ({"folded": True}, "folded export"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "RoPE of type 'yarn'"),
+        ({"scales": {}}, "misstates the field"),
+        ({"head_dim": 3}, "head_dim must be"),
+        ({"num_hidden_layers": 3}, "lacks the tensor model.layers.2"),
+        ({"num_hidden_layers": 1}, "has a tensor this model does not: model.layers.1"),
+        ({"intermediate_size": 5}, "does not fit"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_named(
+    exported: Path, changes: dict[str, object], message: str
+) -> None:
+    (exported / EXPORT_RECORD).unlink()
+    edit(exported / "config.json", **changes)
+    with pytest.raises(UserError, match=message):
+        load_model(exported)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{"])
+def test_a_damaged_config_is_refused(exported: Path, content: str) -> None:
+    (exported / "config.json").write_text(content)
+    with pytest.raises(UserError, match="not a JSON object"):
+        load_model(exported)
+
+
+def test_code_beside_the_weights_is_not_run(exported: Path) -> None:
+    (exported / "modeling_spherelm.py").write_text("raise SystemExit('this ran')")
+    (exported / "pytorch_model.bin").write_bytes(b"\x80\x04not a pickle")
+    load_model(exported)
+
+
+def test_nothing_is_left_of_a_failed_export(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", byte_model(arch="gpt"))
+    with pytest.raises(UserError, match="--fold is for nGPT"):
+        export_to_hf(run, tmp_path / "hf", fold=True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    with pytest.raises(UserError, match="not empty"):
+        export_to_hf(run, tmp_path / "full")
+    assert {p.name for p in tmp_path.iterdir()} == {"run", "full"}
+    export_to_hf(run, tmp_path / "full", force=True)
+    assert not (tmp_path / "full" / "mine").exists()
+
+
+def test_folders_that_hold_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        find_saved(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no model"):
+        find_saved(tmp_path)
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(UserError, match="no finished checkpoint"):
+        find_saved(tmp_path)

@@ -1,0 +1,43 @@
+"""Run directories with a small model in them, written without training."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from spherelm import RunConfig, Transformer
+from spherelm.config import ParallelConfig
+from spherelm.config_io import to_dict
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.train import checkpoint as checkpoints
+from spherelm.train.processes import Processes
+from spherelm.train.run_dir import RunDir, write_description
+from tests.model.tiny import perturbed, tiny_config
+
+BYTES = {"vocab_size": 257, "d_model": 32, "n_heads": 4, "d_mlp": 48, "context": 64}
+"""A model of bytes: big enough for different texts to get different scores."""
+
+
+def byte_model(**fields: Any) -> Transformer:
+    """A float32 model whose numbers are away from where they start."""
+    return perturbed(tiny_config(**{**BYTES, **fields})).float()
+
+
+def write_run(root: Path, model: Transformer, step: int = 7, val_loss: float = 2.5) -> Path:
+    """A run directory as training leaves it, with one checkpoint of `model`."""
+    run = RunConfig(model=model.config)
+    run_dir = RunDir(root)
+    run_dir.checkpoints.mkdir(parents=True)
+    write_description(run_dir, run)
+    ByteTokenizer().save(root / "tokenizer")
+    line = {"step": step, "tokens": 100 * step, "val_loss": val_loss, "val_bits_per_byte": 3.6}
+    run_dir.metrics.write_text(json.dumps(line) + "\n")
+    checkpoints.save(
+        run_dir.checkpoints,
+        step,
+        {f"model.{name}": tensor for name, tensor in model.state_dict().items()},
+        {"config": to_dict(run), "val_loss": val_loss, "data": "none"},
+        Processes(ParallelConfig(), "cpu"),
+    )
+    return root
