@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from spherelm.cli import main
 from spherelm.data import builtin
 from spherelm.data.dataset import MANIFEST, open_dataset
 from spherelm.data.shards import read_header, smallest_dtype
@@ -43,6 +44,22 @@ def test_a_flipped_bit_is_refused_by_name(make_dataset: MakeDataset, suffix: str
     with pytest.raises(UserError, match=rf"val-00000.{suffix} is damaged: its checksum"):
         open_dataset(path.parent)
     open_dataset(path.parent, verify=False)  # who asks for no check gets none
+
+
+def test_training_refuses_a_flipped_bit(
+    make_dataset: MakeDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = make_dataset([5000]).path / "train-00000.tokens"
+    content = bytearray(path.read_bytes())
+    content[4321] ^= 1
+    path.write_bytes(content)
+    run = tmp_path / "run"
+    arguments = ["--preset", "debug", "--data", str(path.parent), "--out", str(run)]
+    assert main(["train", *arguments, "--steps", "1", "--device", "cpu"]) == 2
+    said = capsys.readouterr().err
+    assert f"shard {path} is damaged" in said
+    assert said.count("\n") == 1
+    assert not run.exists()
 
 
 @pytest.mark.parametrize("name", ["train-00001.tokens", "train-00000.starts"])

@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from spherelm.data.dataset import open_dataset
-from spherelm.data.loader import IGNORE_INDEX, Batch, Loader, evaluation_batches
+from spherelm.data.loader import Batch, Loader, evaluation_batches
 from spherelm.errors import UserError
+from spherelm.model.transformer import IGNORE_INDEX
 from tests.data.conftest import MakeDataset
 
 # The fixture only makes a folder; hypothesis may reuse it between examples.

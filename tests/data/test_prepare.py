@@ -194,6 +194,10 @@ def test_a_tokenizer_is_trained_on_what_is_not_held_out(text_file: Path, tmp_pat
     assert tokenizer.fingerprint == manifest["tokenizer"]["fingerprint"]
     assert len(tokenizer.encode(secret)) == len(secret)  # no merge was learned from it
     assert len(tokenizer.encode(DOCUMENTS[39])) < len(DOCUMENTS[39]) / 2
+    file = tmp_path / "out/tokenizer/tokenizer.json"
+    file.write_text(file.read_text() + "\n")
+    with pytest.raises(UserError, match="it is not the tokenizer that made the tokens"):
+        open_dataset(tmp_path / "out").tokenizer()
 
 
 def test_a_complete_folder_is_left_alone(text_file: Path, tmp_path: Path) -> None:

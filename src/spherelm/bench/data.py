@@ -50,6 +50,15 @@ class BenchDataFlags:
     """Print one JSON object."""
 
 
+@dataclass(frozen=True)
+class _Cost:
+    """Time on the clock, and on the processor: on a machine that does nothing else they agree."""
+
+    seconds: float
+    cpu_seconds: float
+    """Of this process, its threads and the processes that it waited for."""
+
+
 def main(argv: list[str]) -> int:
     flags = parse(BenchDataFlags, argv, "bench data")
     report = {
@@ -95,27 +104,29 @@ def measure_loader(seconds: float) -> list[dict[str, Any]]:
                     seed=0,
                     within_documents=within_documents,
                 )
-                rate = context * batch_size * _calls_per_second(loader.__next__, seconds)
+                cost = _cost_per_call(loader.__next__, seconds)
                 loader.close()
                 rows.append(
                     {
                         "context": context,
                         "batch_size": batch_size,
                         "within_documents": within_documents,
-                        "tokens_per_second": rate,
+                        "tokens_per_second": context * batch_size / cost.seconds,
+                        "tokens_per_cpu_second": context * batch_size / cost.cpu_seconds,
                     }
                 )
     return rows
 
 
-def _calls_per_second(call: Callable[[], object], seconds: float) -> float:
+def _cost_per_call(call: Callable[[], object], seconds: float) -> _Cost:
     for _ in range(5):
         call()
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    count, wall, cpu = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() - wall < seconds:
         call()
         count += 1
-    return count / (time.perf_counter() - start)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return _Cost(wall / count, cpu / count)
 
 
 @contextmanager
@@ -175,13 +186,6 @@ def measure_prepare(flags: BenchDataFlags) -> dict[str, Any]:
         "fastest_bare": bare,
         "share_of_bare": best[bare].seconds / best["prepare"].seconds,
     }
-
-
-@dataclass(frozen=True)
-class _Cost:
-    seconds: float
-    cpu_seconds: float
-    """Of this process, its threads and the processes that it waited for."""
 
 
 def _cost(call: Callable[[], object]) -> _Cost:
@@ -246,12 +250,12 @@ def _print_tables(report: dict[str, Any]) -> None:
 
     console = Console()
     loader = Table(title="loader, one core, warm page cache")
-    for name in ("context", "batch", "within documents", "M tokens/s"):
+    for name in ("context", "batch", "within documents", "M tokens/s", "of CPU time"):
         loader.add_column(name, justify="right")
     for row in report["loader"]:
         within = "yes" if row["within_documents"] else "no"
-        rate = f"{row['tokens_per_second'] / 1e6:,.0f}"
-        loader.add_row(f"{row['context']:,}", f"{row['batch_size']}", within, rate)
+        rates = (f"{row[f'tokens_per_{u}'] / 1e6:,.0f}" for u in ("second", "cpu_second"))
+        loader.add_row(f"{row['context']:,}", f"{row['batch_size']}", within, *rates)
     console.print(loader)
     p = report["prepare"]
     title = (

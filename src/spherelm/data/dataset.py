@@ -65,11 +65,16 @@ class TokenDataset:
     """Tokens for training and validation, and the tokenizer that made them."""
 
     def __init__(
-        self, path: Path, splits: Mapping[str, TokenSplit], vocab_size: int | None
+        self,
+        path: Path,
+        splits: Mapping[str, TokenSplit],
+        vocab_size: int | None,
+        tokenizer_fingerprint: str | None = None,
     ) -> None:
         self.path = path
         self._splits = dict(splits)
         self._vocab_size = vocab_size
+        self._tokenizer_fingerprint = tokenizer_fingerprint
 
     @property
     def train(self) -> TokenSplit:
@@ -103,7 +108,10 @@ class TokenDataset:
         folder = self.path / "tokenizer"
         if not folder.is_dir():
             raise UserError(f"{self.path} has no tokenizer of its own; name one with --tokenizer")
-        return load_tokenizer(folder)
+        tokenizer = load_tokenizer(folder)
+        if tokenizer.fingerprint != self._tokenizer_fingerprint:
+            raise UserError(f"{folder} is damaged: it is not the tokenizer that made the tokens")
+        return tokenizer
 
 
 def open_dataset(
@@ -134,6 +142,7 @@ def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
     manifest = read_json(path / MANIFEST, FORMAT, VERSION)
     try:
         vocab_size = int(manifest["tokenizer"]["vocab_size"])
+        tokenizer_fingerprint = str(manifest["tokenizer"]["fingerprint"])
         counts = {
             name: (int(split["shards"]), int(split["tokens"]))
             for name, split in manifest["splits"].items()
@@ -152,7 +161,7 @@ def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
     if verify:
         with ThreadPoolExecutor() as pool:  # crc32 lets go of the interpreter
             list(pool.map(lambda shard: check_shard(path, shard), shards))
-    return TokenDataset(path, splits, vocab_size)
+    return TokenDataset(path, splits, vocab_size, tokenizer_fingerprint)
 
 
 def _identity(shard: Shard) -> str:

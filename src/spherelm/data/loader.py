@@ -26,10 +26,8 @@ from torch import Tensor
 from spherelm.data.dataset import TokenSplit
 from spherelm.data.order import TrainingOrder
 from spherelm.errors import UserError
+from spherelm.model.transformer import IGNORE_INDEX
 from spherelm.validate import require_int
-
-IGNORE_INDEX = -100
-"""Target of rows that only fill a rank's share of a validation batch; the loss skips it."""
 
 
 class Batch(NamedTuple):

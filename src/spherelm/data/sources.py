@@ -31,6 +31,8 @@ COMPRESSION: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open
 TEXT = (".txt", ".text", ".md")
 JSONL = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet",)
+IN_FOLDERS = (*TEXT, ".jsonl", ".ndjson", *PARQUET)
+"""What is read of a folder: a .json file there may be anything, so it must be named."""
 HUB = "hf:"
 
 
@@ -83,12 +85,11 @@ def _files(given: str) -> list[Path]:
     """A file, the readable files of a folder, or the matches of a glob."""
     path = Path(given)
     if path.is_dir():
-        known = (*TEXT, *JSONL, *PARQUET)
-        files = [p for p in sorted(path.rglob("*")) if p.is_file() and _kind(p) in known]
+        files = [p for p in sorted(path.rglob("*")) if p.is_file() and _kind(p) in IN_FOLDERS]
         if not files:
             raise UserError(
-                f"folder {given} holds no {', '.join(known)} files; name others by a glob such as "
-                f"'{given.rstrip('/')}/**/*.py'"
+                f"folder {given} holds no {', '.join(IN_FOLDERS)} files; name others by a glob "
+                f"such as '{given.rstrip('/')}/**/*.py'"
             )
         return files
     if path.exists() or not glob.has_magic(given):
