@@ -72,18 +72,15 @@ def main(argv: list[str]) -> int:
         flags.temperature, flags.top_k, flags.top_p, flags.min_p, flags.repetition_penalty
     )
     engine, tokenizer = _open(flags)
-    context = engine.model.config.context
-    longest = max(len(tokenizer.encode(p)) for p in prompts) + flags.max_new_tokens
-    if longest > context:
-        print(f"note: {longest} tokens go beyond the context of {context}", file=sys.stderr)
 
-    from spherelm.generate.text import stream_text
+    from spherelm.generate.text import encode_prompt, stream_text
 
+    ids = [encode_prompt(tokenizer, prompt) for prompt in prompts]
     began = time.perf_counter()
     pieces = stream_text(
         engine,
         tokenizer,
-        prompts,
+        ids,
         max_new_tokens=flags.max_new_tokens,
         sampling=sampling,
         seed=flags.seed,
@@ -91,17 +88,11 @@ def main(argv: list[str]) -> int:
     )
     if len(prompts) == 1 and not flags.json:
         _show(prompts[0], pieces)
-        return 0
-    texts = [""] * len(prompts)
-    for i, piece in pieces:
-        texts[i] += piece
-    seconds = time.perf_counter() - began
-    if flags.json:
-        pairs = zip(prompts, texts, strict=True)
-        outputs = [{"prompt": prompt, "text": text} for prompt, text in pairs]
-        print(json.dumps({"run": flags.run, "outputs": outputs, "seconds": round(seconds, 3)}))
     else:
-        print("\n\n".join(p + t for p, t in zip(prompts, texts, strict=True)))
+        _collect(flags, prompts, pieces, began)
+    longest, context = max(map(len, ids)) + flags.max_new_tokens, engine.model.config.context
+    if longest > context:
+        print(f"note: up to {longest} tokens, beyond the context of {context}", file=sys.stderr)
     return 0
 
 
@@ -110,6 +101,24 @@ def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:
     for _, piece in pieces:
         print(piece, end="", flush=True)
     print()
+
+
+def _collect(
+    flags: GenerateFlags,
+    prompts: tuple[str, ...],
+    pieces: Iterator[tuple[int, str]],
+    began: float,
+) -> None:
+    texts = [""] * len(prompts)
+    for i, piece in pieces:
+        texts[i] += piece
+    pairs = list(zip(prompts, texts, strict=True))
+    if flags.json:
+        outputs = [{"prompt": prompt, "text": text} for prompt, text in pairs]
+        seconds = round(time.perf_counter() - began, 3)
+        print(json.dumps({"run": flags.run, "outputs": outputs, "seconds": seconds}))
+    else:
+        print("\n\n".join(prompt + text for prompt, text in pairs))
 
 
 def _prompts(flags: GenerateFlags) -> tuple[str, ...]:

@@ -19,6 +19,11 @@ class Evaluation:
     loss: float
     tokens: int
 
+    @property
+    def perplexity(self) -> float:
+        """exp(loss); infinite where that is too large for a float."""
+        return math.exp(self.loss) if self.loss < 700 else math.inf
+
     def bits_per_byte(self, bytes_per_token: float) -> float:
         """The loss in bits for each byte of text, which does not depend on the tokenizer."""
         return self.loss / math.log(2) / bytes_per_token

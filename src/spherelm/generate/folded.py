@@ -190,18 +190,9 @@ class FoldedModel:
         for i, layer in enumerate(self.layers):
 
             def attend(q: Tensor, k: Tensor, v: Tensor, i: int = i) -> Tensor:
-                q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-                cache.keys[i, :, :, :length] = k
-                cache.values[i, :, :, :length] = v
-                heads = F.scaled_dot_product_attention(
-                    q,
-                    k,
-                    v,
-                    is_causal=True,
-                    scale=self.config.softmax_scale,
-                    enable_gqa=self.config.kv_heads != self.config.n_heads,
-                )
-                return heads.transpose(1, 2)
+                cache.keys[i, :, :, :length] = k.transpose(1, 2)
+                cache.values[i, :, :, :length] = v.transpose(1, 2)
+                return kernels.attend(q, k, v, None, self.config.softmax_scale)
 
             h = block(layer, h, rope, attend, self.config, self._many_tokens)
         if last is not None:

@@ -42,7 +42,7 @@ def check_fits(model: FoldedModel, batch: int, prompt: int, new: int) -> None:
     needed = generation_bytes(model, batch, prompt, new)
     if available is not None and needed > available:
         raise UserError(
-            f"{batch} prompts of up to {prompt:,} tokens and {new:,} new ones need "
+            f"{prompt:,} tokens of prompt and {new:,} new ones, {batch} times, need "
             f"{needed / 2**30:.1f} GiB, but {available / 2**30:.1f} GiB are free; "
             f"shorten the prompt, lower max_new_tokens, or give fewer prompts"
         )

@@ -27,13 +27,14 @@ class TextStream:
         self._start = len(tokenizer.decode(self._ids))
         self._shown = 0
         self.text = ""
-        self.tokens = 0
         self.stopped = False
 
-    def push(self, token: int) -> str:
-        """Take one more token; returns the text that has become certain."""
+    def push(self, token: int | None) -> str:
+        """Take one more token, None for the end; returns the text that has become certain."""
+        if token is None:
+            self.stopped = True
+            return self.finish()
         self._ids.append(token)
-        self.tokens += 1
         self.text = self._tokenizer.decode(self._ids)[self._start :]
         found = [at for at in (self.text.find(s) for s in self._stop) if at >= 0]
         if found:
@@ -59,10 +60,15 @@ class TextStream:
         return piece
 
 
+def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a prompt; an empty one begins a new document."""
+    return tokenizer.encode(text) or [tokenizer.end_of_document]
+
+
 def stream_text(
     engine: Engine,
     tokenizer: Tokenizer,
-    prompts: Sequence[str],
+    prompts: Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
     sampling: Sampling | None = None,
@@ -72,25 +78,19 @@ def stream_text(
     """Pieces of text as they become certain, each with the number of its prompt.
 
     A sequence ends at the first stop string, which is left out, or where the document ends.
-    An empty prompt begins a new document.
     """
     if any(not s for s in stop):
         raise UserError("a stop string is empty; give it at least one letter")
-    end = tokenizer.end_of_document
-    ids = [tokenizer.encode(prompt) or [end] for prompt in prompts]
-    streams = [TextStream(tokenizer, prompt, stop) for prompt in ids]
+    streams = [TextStream(tokenizer, prompt, stop) for prompt in prompts]
     for tokens in engine.stream(
-        ids, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed, stop_ids={end}
+        prompts,
+        max_new_tokens=max_new_tokens,
+        sampling=sampling,
+        seed=seed,
+        stop_ids={tokenizer.end_of_document},
     ):
         for i, (stream, token) in enumerate(zip(streams, tokens, strict=True)):
-            if stream.stopped:
-                continue
-            if token is None:
-                stream.stopped = True
-                piece = stream.finish()
-            else:
-                piece = stream.push(token)
-            if piece:
+            if not stream.stopped and (piece := stream.push(token)):
                 yield i, piece
         if all(stream.stopped for stream in streams):
             return
@@ -102,7 +102,7 @@ def stream_text(
 def generate_text(
     engine: Engine,
     tokenizer: Tokenizer,
-    prompts: Sequence[str],
+    prompts: Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
     sampling: Sampling | None = None,
