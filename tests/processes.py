@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import os
 import sys
@@ -19,8 +18,8 @@ def _main(argv: list[str], log: str) -> None:
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
-    sys.stdout = io.TextIOWrapper(open(1, "wb", closefd=False), line_buffering=True)
-    sys.stderr = io.TextIOWrapper(open(2, "wb", closefd=False), line_buffering=True)
+    sys.stdout = os.fdopen(1, "w", closefd=False, buffering=1)
+    sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1)
     import torch
 
     from spherelm.cli import main

@@ -75,6 +75,6 @@ def test_another_format_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match="could not write checkpoint.*Not a directory") as caught:
+    with pytest.raises(UserError, match=r"could not write checkpoint.*Not a directory") as caught:
         save(tmp_path / "file", 1)
     assert "\n" not in str(caught.value)

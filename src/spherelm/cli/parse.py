@@ -29,9 +29,12 @@ def parse(flags: type[A], argv: list[str], verb: str, default: A | None = None) 
     complaint = io.StringIO()
     nothing = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # where tyro draws its usual frames
     try:
-        with _wide_terminal(), contextlib.redirect_stdout(nothing):
-            with contextlib.redirect_stderr(complaint):
-                return read()
+        with (
+            _wide_terminal(),
+            contextlib.redirect_stdout(nothing),
+            contextlib.redirect_stderr(complaint),
+        ):
+            return read()
     except SystemExit as stop:
         if stop.code in (0, None):
             raise

@@ -17,7 +17,9 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.rendezvous import rendezvous
 
 from spherelm.config import ParallelConfig
 from spherelm.errors import UserError
@@ -42,8 +44,7 @@ class Processes:
                 self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
                 torch.cuda.set_device(self.device)
             if not dist.is_initialized():
-                backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
-                dist.init_process_group(backend, timeout=TIMEOUT)
+                _meet("cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo")
             self.mesh = init_device_mesh(
                 self.device.type,
                 (parallel.replicate, shards, parallel.tensor),
@@ -68,7 +69,7 @@ class Processes:
     @property
     def restarted(self) -> bool:
         """Whether `torchrun` started us again after a failure."""
-        return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+        return _restarts() > 0
 
     @property
     def is_main(self) -> bool:
@@ -124,3 +125,18 @@ class Processes:
         """Leave the group in good order."""
         if dist.is_initialized():
             dist.destroy_process_group()
+
+
+def _restarts() -> int:
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
+
+
+def _meet(backend: str) -> None:
+    """Form the group of all processes.
+
+    `torchrun` keeps its store over a restart, with the addresses of processes that are gone: those
+    of this start get a corner of their own (seen with torch 2.13, where gloo called the dead).
+    """
+    store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
+    store = PrefixStore(f"start_{_restarts()}", store)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)

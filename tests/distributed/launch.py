@@ -1,0 +1,41 @@
+"""torchrun on this machine, as a user would call it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+
+def torchrun(processes: int, *arguments: str, restarts: int = 0) -> list[str]:
+    """The command line that starts `processes` of something."""
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        f"--nproc-per-node={processes}",
+        f"--max-restarts={restarts}",
+        *arguments,
+    ]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+
+
+def run_specs(processes: int, specs: list[dict[str, Any]], folder: Path) -> None:
+    """Let a group of processes run `specs` one after another (see `worker`)."""
+    file = folder / f"specs-{processes}.json"
+    file.write_text(json.dumps(specs))
+    worker = str(Path(__file__).with_name("worker.py"))
+    command = torchrun(processes, worker, str(file))
+    done = subprocess.run(
+        command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-6000:]

@@ -1,0 +1,92 @@
+"""`torchrun -m spherelm train` as a user meets it: errors, restarts, layouts that cannot be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+
+from spherelm.errors import UserError
+from spherelm.model.config import ModelConfig
+from spherelm.model.sphere import check_rows_whole
+from spherelm.model.transformer import Transformer
+from tests.corpus import prepare_corpus
+from tests.distributed.launch import ROOT, environment, torchrun
+from tests.train.conftest import flags
+
+MORE = {"train__steps": 30, "train__checkpoint_every": 5, "train__eval_every": 15}
+
+
+def children(pid: int) -> list[int]:
+    """The processes started by `pid`."""
+    task = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in task.read_text().split()]
+
+
+@pytest.mark.xdist_group("distributed")
+def test_a_killed_rank_is_restarted_and_nothing_changes(tmp_path: Path) -> None:
+    if not Path("/proc/self/task").exists():
+        pytest.skip("needs /proc to find the ranks")
+    corpus = prepare_corpus(tmp_path)
+    alone, killed = tmp_path / "alone", tmp_path / "killed"
+    command = torchrun(2, "-m", "spherelm", *flags(alone, corpus, **MORE))
+    subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, check=True)
+    command = torchrun(2, "-m", "spherelm", *flags(killed, corpus, **MORE), restarts=1)
+    group = subprocess.Popen(
+        command, env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 120
+    while not (killed / "checkpoints" / "step_10").exists():
+        assert time.monotonic() < deadline
+        assert group.poll() is None
+        time.sleep(0.01)
+    os.kill(children(group.pid)[-1], signal.SIGKILL)
+    _, errors = group.communicate(timeout=180)
+    assert group.returncode == 0, errors
+    assert "resuming from" in errors
+    assert (alone / "metrics.jsonl").read_bytes() == (killed / "metrics.jsonl").read_bytes()
+
+
+@pytest.mark.xdist_group("distributed")
+def test_an_error_reaches_the_user_as_that_error(tmp_path: Path) -> None:
+    corpus = prepare_corpus(tmp_path)
+    argv = flags(tmp_path / "run", corpus, parallel__tensor=4, model__n_heads=2)
+    done = subprocess.run(
+        torchrun(4, "-m", "spherelm", *argv),
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert "parallel.tensor = 4 must divide n_heads = 2" in done.stderr
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_split_row_vector_is_an_error_at_start_up(single_rank_group: None) -> None:
+    model = Transformer(ModelConfig(d_model=8, n_heads=2, n_layers=1, vocab_size=8, context=8))
+    mesh = init_device_mesh("cpu", (1,))
+    rows = distribute_tensor(model.E_input.detach(), mesh, [Shard(0)])
+    model.E_input = nn.Parameter(rows)
+    check_rows_whole(model)
+    columns = distribute_tensor(model.blocks[0].attention.W_q.detach(), mesh, [Shard(1)])
+    model.blocks[0].attention.W_q = nn.Parameter(columns)
+    with pytest.raises(UserError, match=r"W_q is sharded as .*splits its row vectors"):
+        check_rows_whole(model)
+
+
+@pytest.fixture
+def single_rank_group(tmp_path: Path) -> object:
+    store = torch.distributed.FileStore(str(tmp_path / "store"), 1)
+    torch.distributed.init_process_group("gloo", rank=0, world_size=1, store=store)
+    yield
+    torch.distributed.destroy_process_group()

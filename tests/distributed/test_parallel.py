@@ -1,0 +1,116 @@
+"""The same run on 1, 2 and 4 processes: sharded, replicated, tensor-parallel and combined."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from spherelm.config_io import override
+from spherelm.data.dataset import open_dataset
+from spherelm.train.loop import train
+from spherelm.train.metrics import read_metrics
+from tests.corpus import prepare_corpus
+from tests.distributed.launch import run_specs
+from tests.train.conftest import tiny
+
+STEPS = {"train.steps": 20, "train.eval_every": 10, "train.checkpoint_every": 10}
+ACCUMULATE = {"train.micro_batch_size": 1}
+LAYOUTS: dict[str, tuple[int, dict[str, int]]] = {
+    "fsdp2": (2, {}),
+    "tp2": (2, {"parallel.tensor": 2}),
+    "fsdp4": (4, {}),
+    "hsdp2x2": (4, {"parallel.replicate": 2}),
+    "fsdp2xtp2": (4, {"parallel.tensor": 2}),
+}
+RUNS = [
+    (arch, layout, accumulate)
+    for arch in ("gpt", "ngpt")
+    for layout in LAYOUTS
+    for accumulate in (False, True)
+]
+
+
+def name(arch: str, layout: str, accumulate: bool) -> str:
+    return f"{arch}-{layout}-{'accumulated' if accumulate else 'whole'}"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All runs, in two groups of processes, and the single process beside them."""
+    folder = tmp_path_factory.mktemp("distributed")
+    data = prepare_corpus(folder)
+    for arch in ("gpt", "ngpt"):
+        train(override(tiny(arch), STEPS), open_dataset(data), folder / f"{arch}-single")
+    for processes in (2, 4):
+        specs: list[dict[str, Any]] = [
+            {
+                "arch": arch,
+                "out": str(folder / name(arch, layout, accumulate)),
+                "data": str(data),
+                "config": STEPS | LAYOUTS[layout][1] | (ACCUMULATE if accumulate else {}),
+            }
+            for arch, layout, accumulate in RUNS
+            if LAYOUTS[layout][0] == processes
+        ]
+        run_specs(processes, specs, folder)
+    return folder
+
+
+def curve(folder: Path, field: str = "loss") -> torch.Tensor:
+    return torch.tensor([m[field] for m in read_metrics(folder / "metrics.jsonl") if field in m])
+
+
+@pytest.mark.xdist_group("distributed")
+@pytest.mark.parametrize(("arch", "layout", "accumulate"), RUNS)
+def test_losses_equal_those_of_a_single_process(
+    runs: Path, arch: str, layout: str, accumulate: bool
+) -> None:
+    single, many = runs / f"{arch}-single", runs / name(arch, layout, accumulate)
+    assert len(curve(many)) == 20
+    # Sums in another order differ by 1e-7 of a loss of 5; 20 steps of Adam amplify that.
+    torch.testing.assert_close(curve(many), curve(single), rtol=0, atol=2e-5)
+    for field in ("val_loss", "grad_norm"):
+        torch.testing.assert_close(curve(many, field), curve(single, field), rtol=0, atol=1e-4)
+
+
+@pytest.mark.xdist_group("distributed")
+def test_seconds_and_memory_of_every_rank_are_logged(runs: Path) -> None:
+    lines = read_metrics(runs / "ngpt-fsdp4-whole" / "speed.jsonl")
+    (line,) = (m for m in lines if m["step"] == 10)
+    assert len(line["ranks"]) == 4
+    assert all(r["seconds"] > 0 and r["peak_memory_bytes"] > 1e6 for r in line["ranks"])
+
+
+@pytest.mark.xdist_group("distributed")
+def test_a_checkpoint_of_four_resumes_on_any_number(runs: Path, tmp_path: Path) -> None:
+    """Written by 2 shards × 2 tensor ranks after 20 steps; 4 more on 1, 2 (two ways) and 4."""
+    import shutil
+
+    more = STEPS | {"train.steps": 24}
+    written = runs / name("ngpt", "fsdp2xtp2", False)
+    layouts = {"single": (1, {}), **{k: v for k, v in LAYOUTS.items() if k != "hsdp2x2"}}
+    curves = {}
+    for layout in layouts:
+        shutil.copytree(written, tmp_path / layout)
+    data = str(runs / "data")
+    train(override(tiny("ngpt"), more), open_dataset(data), tmp_path / "single", resume="auto")
+    for processes in (2, 4):
+        specs = [
+            {
+                "arch": "ngpt",
+                "out": str(tmp_path / layout),
+                "data": data,
+                "config": more | fields,
+                "resume": "auto",
+            }
+            for layout, (number, fields) in layouts.items()
+            if number == processes
+        ]
+        run_specs(processes, specs, tmp_path)
+    for layout in layouts:
+        curves[layout] = curve(tmp_path / layout)[20:]
+        assert len(curves[layout]) == 4
+        torch.testing.assert_close(curves[layout], curves["single"], rtol=0, atol=1e-5)
