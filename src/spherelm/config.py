@@ -105,6 +105,8 @@ class TrainConfig:
     """Steps between checkpoints; 0 writes one at the end alone."""
     keep_last: int = 2
     """Checkpoints to keep, beside the one with the best validation loss."""
+    background_checkpoints: bool = False
+    """Whether to write checkpoints while training goes on, from a copy in main memory."""
     tensorboard: bool = True
     """Whether to write TensorBoard events, where it is installed."""
     wandb_project: str | None = None
@@ -119,7 +121,9 @@ class TrainConfig:
             require_int("train.micro_batch_size", self.micro_batch_size)
         require_choice("train.precision", self.precision, get_args(Precision))
         require_choice("train.weight_storage", self.weight_storage, get_args(WeightStorage))
-        for name in ("activation_checkpointing", "compile", "deterministic", "tensorboard"):
+        for name in ("activation_checkpointing", "compile", "deterministic"):
+            require_bool(f"train.{name}", getattr(self, name))
+        for name in ("background_checkpoints", "tensorboard"):
             require_bool(f"train.{name}", getattr(self, name))
         if not isinstance(self.device, str):
             raise UserError(f"train.device must be a name such as cuda, not {self.device!r}")

@@ -37,8 +37,8 @@ def force_to_disk(path: Path) -> None:
         os.close(descriptor)
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Put `content` at `path`, whole or not at all."""
+def write_bytes(path: Path, content: Any) -> None:
+    """Put `content`, anything that holds bytes, at `path`, whole or not at all."""
     temporary = path.with_name(f".{path.name}.writing")
     try:
         with open(temporary, "wb") as file:
@@ -60,4 +60,4 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Put a JSON document at `path`, whole or not at all."""
-    write_text(path, json.dumps(value, indent=1) + "\n")
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

@@ -1,4 +1,4 @@
-"""Complete configurations by name: `{gpt,ngpt}-{debug,nano,small}` and the paper's
+"""Complete configurations by name: `{gpt,ngpt}-{debug,nano,small,7b-4k}` and the paper's
 `{gpt,ngpt}-{0.5b,1b}-{1k,4k,8k}`.
 
 The paper's presets have its optimizer settings: AdamW with cosine decay to 0, batches of 512
@@ -34,7 +34,7 @@ def _for_short_run(model: ModelConfig) -> ModelConfig:
     """
     if model.arch == "gpt":
         return model
-    alpha, s_z = ScaleConfig(init=0.2), ScaleConfig(init=8.0)
+    alpha, s_z = ScaleConfig(init=0.4), ScaleConfig(init=16.0)
     return dataclasses.replace(model, alpha_attn=alpha, alpha_mlp=alpha, s_z=s_z)
 
 
@@ -69,7 +69,7 @@ def _nano(arch: Arch) -> RunConfig:
                 context=256,
             )
         ),
-        optim=_optim(arch, lr=2e-3 if arch == "gpt" else 8e-3, warmup_steps=36),
+        optim=_optim(arch, lr=2e-3 if arch == "gpt" else 4e-3, warmup_steps=72),
         train=TrainConfig(
             steps=360, batch_size=8, eval_every=24, eval_sequences=64, checkpoint_every=120
         ),
@@ -122,7 +122,34 @@ def _paper(arch: Arch, size: str, context: int) -> RunConfig:
     )
 
 
-_SMALL_SIZES = {"debug": _debug, "nano": _nano, "small": _small}
+def _7b(arch: Arch) -> RunConfig:
+    """The shape of Llama's 7B, for clusters: beyond the paper's sizes."""
+    return RunConfig(
+        model=ModelConfig(
+            arch=arch,
+            vocab_size=32000,
+            d_model=4096,
+            n_layers=32,
+            n_heads=32,
+            d_mlp=11008,
+            context=4096,
+        ),
+        optim=_optim(arch, lr=3e-4, warmup_steps=2000),
+        train=TrainConfig(
+            steps=100_000,
+            batch_size=1024,
+            micro_batch_size=2,
+            activation_checkpointing=True,
+            compile=True,
+            background_checkpoints=True,
+            eval_every=1000,
+            eval_sequences=512,
+            checkpoint_every=1000,
+        ),
+    )
+
+
+_OWN_SIZES = {"debug": _debug, "nano": _nano, "small": _small, "7b-4k": _7b}
 _PAPER_SIZES = ("0.5b", "1b")
 _CONTEXTS = {"1k": 1024, "4k": 4096, "8k": 8192}
 
@@ -130,7 +157,7 @@ _CONTEXTS = {"1k": 1024, "4k": 4096, "8k": 8192}
 def names() -> list[str]:
     """The names of all presets."""
     sizes = [
-        *_SMALL_SIZES,
+        *_OWN_SIZES,
         *(f"{size}-{context}" for size in _PAPER_SIZES for context in _CONTEXTS),
     ]
     return [f"{arch}-{size}" for arch in ARCHS for size in sizes]
@@ -143,7 +170,7 @@ def get(name: str) -> RunConfig:
         raise UserError(f"unknown preset {name!r}; {nearest(full, names())}")
     arch: Arch = "gpt" if full.startswith("gpt-") else "ngpt"
     size = full.partition("-")[2]
-    if size in _SMALL_SIZES:
-        return _SMALL_SIZES[size](arch)
+    if size in _OWN_SIZES:
+        return _OWN_SIZES[size](arch)
     width, _, context = size.partition("-")
     return _paper(arch, width, _CONTEXTS[context])

@@ -171,6 +171,6 @@ def test_a_write_that_fails_is_told_in_one_line(
     run = subprocess.run(limited, capture_output=True, text=True)
     assert run.returncode == 2
     assert run.stderr == f"spherelm: cannot write to {out}: File too large\n"
-    assert not list(out.glob("*.tmp"))
+    assert not list(out.glob(".*.writing"))
     subprocess.run(command(corpus, out), check=True, capture_output=True)
     assert content(out) == uninterrupted

@@ -36,6 +36,6 @@ def run_specs(processes: int, specs: list[dict[str, Any]], folder: Path) -> None
     worker = str(Path(__file__).with_name("worker.py"))
     command = torchrun(processes, worker, str(file))
     done = subprocess.run(
-        command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=300
+        command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-6000:]

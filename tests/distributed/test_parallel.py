@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "arch": arch,
                 "out": str(folder / name(arch, layout, accumulate)),
                 "data": str(data),
-                "config": STEPS | LAYOUTS[layout][1] | (ACCUMULATE if accumulate else {}),
+                # Every second run writes its checkpoints in the background.
+                "config": STEPS
+                | LAYOUTS[layout][1]
+                | {"train.background_checkpoints": accumulate}
+                | (ACCUMULATE if accumulate else {}),
             }
             for arch, layout, accumulate in RUNS
             if LAYOUTS[layout][0] == processes
@@ -87,10 +92,8 @@ def test_seconds_and_memory_of_every_rank_are_logged(runs: Path) -> None:
 @pytest.mark.xdist_group("distributed")
 def test_a_checkpoint_of_four_resumes_on_any_number(runs: Path, tmp_path: Path) -> None:
     """Written by 2 shards × 2 tensor ranks after 20 steps; 4 more on 1, 2 (two ways) and 4."""
-    import shutil
-
     more = STEPS | {"train.steps": 24}
-    written = runs / name("ngpt", "fsdp2xtp2", False)
+    written = runs / name("ngpt", "fsdp2xtp2", True)
     layouts = {"single": (1, {}), **{k: v for k, v in LAYOUTS.items() if k != "hsdp2x2"}}
     curves = {}
     for layout in layouts:

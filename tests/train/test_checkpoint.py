@@ -18,7 +18,7 @@ TENSORS = {"weights": torch.arange(12.0).view(3, 4), "factors": torch.ones(5).bf
 
 def save(folder: Path, step: int, val_loss: float | None = None) -> Path:
     alone = Processes(ParallelConfig(), "cpu")
-    return checkpoint.save(folder, step, TENSORS, {"val_loss": val_loss}, alone)
+    return checkpoint.Writing(folder, step, TENSORS, {"val_loss": val_loss}, alone).finish()
 
 
 def test_what_is_saved_comes_back(tmp_path: Path) -> None:
@@ -78,3 +78,17 @@ def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path)
     with pytest.raises(UserError, match=r"could not write checkpoint.*Not a directory") as caught:
         save(tmp_path / "file", 1)
     assert "\n" not in str(caught.value)
+
+
+def test_in_the_background_what_is_written_is_what_was(tmp_path: Path) -> None:
+    """The weights change while the checkpoint is written; it holds those of its step."""
+    alone = Processes(ParallelConfig(), "cpu")
+    moving = {"weights": torch.zeros(1 << 20)}
+    writing = checkpoint.Writing(tmp_path, 1, moving, {"val_loss": None}, alone, background=True)
+    moving["weights"] += 1
+    assert checkpoint.latest(tmp_path) is None
+    path = writing.finish()
+    into = {"weights": torch.ones(1 << 20)}
+    checkpoint.verify(path)
+    checkpoint.load_tensors(path, into)
+    assert not into["weights"].any()

@@ -48,6 +48,20 @@ def test_resumed_equals_uninterrupted(
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
+def test_checkpoints_of_the_background_are_the_same(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
+) -> None:
+    train(tiny_run, dataset, tmp_path / "plain")
+    run = override(tiny_run, {"train.background_checkpoints": True})
+    train(run, dataset, tmp_path / "background")
+    for step in (8, 12):
+        a, b = tensors(tmp_path / "plain", step), tensors(tmp_path / "background", step)
+        assert all(torch.equal(a[name], b[name]) for name in a)
+    shutil.rmtree(tmp_path / "background" / "checkpoints" / "step_12")
+    train(run, dataset, tmp_path / "background", resume="auto")
+    assert_same_run(tmp_path / "plain", tmp_path / "background")
+
+
 def test_a_finished_run_resumed_does_nothing(
     tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
 ) -> None:

@@ -4,37 +4,65 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.parse import parse
+from spherelm.errors import UserError
+
+if TYPE_CHECKING:
+    from spherelm.config import RunConfig
+
+CLUSTER_PRESETS = ("ngpt-0.5b-4k", "ngpt-1b-4k", "ngpt-7b-4k")
 
 
 @dataclass(frozen=True)
 class InfoFlags:
-    """Parameters, FLOPs per token and training memory of a preset."""
+    """Parameters, FLOPs per token and training memory of a preset.
 
-    preset: str
+    With --world-size: the estimated memory on each of so many GPUs, for the preset or, without
+    one, for the sizes people train on clusters.
+    """
+
+    preset: str | None = None
     """A preset such as ngpt-0.5b-4k; `gpt-` or `ngpt-` may be left out and means nGPT."""
     config: str | None = None
     """A TOML file whose fields replace the preset's."""
+    world_size: tuple[int, ...] = ()
+    """Numbers of GPUs, such as 1 2 4 8 16 32 64."""
     json: bool = False
     """Print one JSON object."""
 
 
 def main(argv: list[str]) -> int:
     flags = parse(InfoFlags, argv, "info")
+    if flags.preset is None and not flags.world_size:
+        raise UserError("--preset must be given; `spherelm info --help` lists the options")
+    if flags.world_size:
+        return _memory_table(flags)
+    report = _report(flags.preset or "", _run(flags.preset or "", flags.config))
+    if flags.json:
+        print(json.dumps(report))
+    else:
+        _print_report(report)
+    return 0
 
+
+def _run(preset: str, config: str | None) -> RunConfig:
     from spherelm import presets
     from spherelm.config_io import read_toml
+
+    run = presets.get(preset)
+    return run if config is None else read_toml(config, run)
+
+
+def _report(preset: str, run: RunConfig) -> dict[str, Any]:
     from spherelm.model.flops import count_parameters, flops_per_token
     from spherelm.train.memory import training_memory
 
-    run = presets.get(flags.preset)
-    if flags.config is not None:
-        run = read_toml(flags.config, run)
     count = count_parameters(run.model)
     memory = training_memory(run)
-    report = {
-        "preset": flags.preset,
+    return {
+        "preset": preset,
         "arch": run.model.arch,
         "parameters": count.total,
         "parameters_by_kind": asdict(count),
@@ -43,27 +71,50 @@ def main(argv: list[str]) -> int:
         "tokens_per_step": run.tokens_per_step,
         "training_memory_bytes": asdict(memory) | {"total": memory.total},
     }
-    if flags.json:
-        print(json.dumps(report))
-    else:
-        _print_table(report)
-    return 0
 
 
-def _print_table(report: dict[str, object]) -> None:
+def _print_report(report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(title=f"{report['preset']} ({report['arch']})", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
-    table.add_row("parameters", f"{report['parameters'] / 1e6:,.1f} M")  # type: ignore[operator]
-    for kind, n in report["parameters_by_kind"].items():  # type: ignore[attr-defined]
+    table.add_row("parameters", f"{report['parameters'] / 1e6:,.1f} M")
+    for kind, n in report["parameters_by_kind"].items():
         table.add_row(f"  {kind}", f"{n / 1e6:,.2f} M")
-    table.add_row("FLOPs per token", f"{report['flops_per_token'] / 1e9:,.3f} G")  # type: ignore[operator]
+    table.add_row("FLOPs per token", f"{report['flops_per_token'] / 1e9:,.3f} G")
     table.add_row("context", f"{report['context']:,}")
     table.add_row("tokens per step", f"{report['tokens_per_step']:,}")
-    for part, n in report["training_memory_bytes"].items():  # type: ignore[attr-defined]
-        label = "training memory" if part == "total" else f"  {part}"
+    for part, n in report["training_memory_bytes"].items():
+        label = "training memory" if part == "total" else f"  {part.replace('_', ' ')}"
         table.add_row(label, f"{n / 2**30:,.2f} GiB")
     Console().print(table)
+
+
+def _memory_table(flags: InfoFlags) -> int:
+    from spherelm.train.memory import training_memory
+    from spherelm.validate import require_int
+
+    for number in flags.world_size:
+        require_int("--world-size", number)
+    names = CLUSTER_PRESETS if flags.preset is None else (flags.preset,)
+    rows = {
+        name: {n: training_memory(_run(name, flags.config), n).total for n in flags.world_size}
+        for name in names
+    }
+    if flags.json:
+        print(json.dumps({"memory_bytes_per_gpu": rows}))
+        return 0
+
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="estimated memory per GPU in GiB (FSDP2, the preset's micro-batch)")
+    table.add_column("preset", style="bold")
+    for number in flags.world_size:
+        table.add_column(f"{number} GPU{'s' if number > 1 else ''}", justify="right")
+    for name, row in rows.items():
+        table.add_row(name, *(f"{bytes_ / 2**30:.1f}" for bytes_ in row.values()))
+    Console().print(table)
+    return 0

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from spherelm import durable
 from spherelm.data.shards import (
     DTYPES,
     Shard,
@@ -24,7 +25,6 @@ from spherelm.data.shards import (
     open_shard,
     read_json,
     shard_name,
-    write_json,
 )
 from spherelm.data.tokenizer import Tokenizer, load_tokenizer
 from spherelm.errors import UserError
@@ -222,7 +222,7 @@ def write_manifest(
         "splits": splits,
         **fields,
     }
-    write_json(folder / MANIFEST, {"format": FORMAT, "version": VERSION, **manifest})
+    durable.write_json(folder / MANIFEST, {"format": FORMAT, "version": VERSION, **manifest})
     return manifest
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm.data.atomic import write_atomically
+from spherelm import durable
 from spherelm.errors import UserError
 
 FORMAT, VERSION = "spherelm shard", 1
@@ -92,9 +92,11 @@ def write_shard(
         starts_crc32=zlib.crc32(raw_starts),
         **fields,
     )
-    write_atomically(folder / f"{name}.tokens", [raw_tokens])
-    write_atomically(folder / f"{name}.starts", [raw_starts])
-    write_json(folder / f"{name}.json", {"format": FORMAT, "version": VERSION, **asdict(header)})
+    durable.write_bytes(folder / f"{name}.tokens", raw_tokens)
+    durable.write_bytes(folder / f"{name}.starts", raw_starts)
+    durable.write_json(
+        folder / f"{name}.json", {"format": FORMAT, "version": VERSION, **asdict(header)}
+    )
     return header
 
 
@@ -144,11 +146,6 @@ def _map(path: Path, dtype: np.dtype[Any], count: int) -> Any:
         return np.asarray(np.memmap(path, dtype, mode="r"))
     except OSError as error:
         raise UserError(f"cannot read shard {path}: {error.strerror}") from None
-
-
-def write_json(path: Path, values: dict[str, Any]) -> None:
-    """Write a JSON file, atomically and indented for people."""
-    write_atomically(path, [(json.dumps(values, indent=2, ensure_ascii=False) + "\n").encode()])
 
 
 def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm.data.shards import read_json, write_json
+from spherelm import durable
+from spherelm.data.shards import read_json
 from spherelm.errors import UserError
 
 FORMAT, VERSION = "spherelm tokenizer", 1
@@ -111,7 +112,7 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
 def save_description(folder: Path, **values: Any) -> None:
     """Write the file that tells `load_tokenizer` what the folder holds."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / DESCRIPTION, {"format": FORMAT, "version": VERSION, **values})
+    durable.write_json(folder / DESCRIPTION, {"format": FORMAT, "version": VERSION, **values})
 
 
 def fingerprint_of(*parts: bytes | str) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm.data.atomic import write_atomically
+from spherelm import durable
 from spherelm.data.tokenizer import fingerprint_of, missing_package, save_description
 from spherelm.errors import UserError
 
@@ -102,7 +102,7 @@ class LibraryTokenizer:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "tokenizer.json", [self.content.encode()])
+        durable.write_bytes(folder / "tokenizer.json", self.content.encode())
         save_description(folder, kind="tokenizers", name=self.name, end_of_document=self._end)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, str]]:

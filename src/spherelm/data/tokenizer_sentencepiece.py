@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm.data.atomic import write_atomically
+from spherelm import durable
 from spherelm.data.tokenizer import fingerprint_of, missing_package, save_description
 from spherelm.errors import UserError
 
@@ -72,7 +72,7 @@ class SentencePieceTokenizer:
 
     def save(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / "tokenizer.model", [self._content])
+        durable.write_bytes(folder / "tokenizer.model", self._content)
         end = self._processor.id_to_piece(self.end_of_document)
         save_description(folder, kind="sentencepiece", name=self.name, end_of_document=end)
 

@@ -6,13 +6,13 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from spherelm import durable
 from spherelm.data.encode import Encoded, join
 from spherelm.data.shards import (
     ShardHeader,
     check_shard,
     open_shard,
     shard_name,
-    write_json,
     write_shard,
 )
 from spherelm.data.tokenizer import Tokenizer
@@ -39,7 +39,7 @@ class OutputFolder:
             self._take()
             self.tokenizer.save(self.path / "tokenizer")
             about = {"format": FORMAT, "version": VERSION}
-            write_json(self.path / SETTINGS, about | self._settings)
+            durable.write_json(self.path / SETTINGS, about | self._settings)
 
     def finished_shards(self, split: str) -> list[ShardHeader]:
         """The shards that an earlier start has finished."""

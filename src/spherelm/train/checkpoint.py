@@ -18,8 +18,9 @@ import re
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ from torch.distributed.checkpoint.hf_storage import (
     HuggingFaceStorageWriter,
 )
 from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
+from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from spherelm import durable
@@ -61,43 +63,78 @@ def latest(folder: Path) -> Path | None:
     return found[-1] if found else None
 
 
-def save(
-    folder: Path,
-    step: int,
-    tensors: Mapping[str, Tensor],
-    state: Mapping[str, Any],
-    processes: Processes,
-) -> Path:
-    """Write `folder`/step_N, whole or not at all; the checkpoints before it stay as they are.
+class Writing:
+    """A checkpoint `folder`/step_N on its way to the disk: whole at the end, or not there at all.
 
-    Every process writes its share of the tensors, the main one the rest.
+    Every process writes its share of the tensors, the main one the rest. In the background, the
+    tensors are copied before the constructor returns, and written while training goes on. All
+    processes must call `finish`, at the same step; the checkpoints before it stay as they are.
     """
-    final = folder / f"step_{step}"
-    temporary = folder / f".step_{step}.writing"
 
-    def begin() -> None:
-        _clear(temporary)
-        temporary.mkdir(parents=True)
+    def __init__(
+        self,
+        folder: Path,
+        step: int,
+        tensors: Mapping[str, Tensor],
+        state: Mapping[str, Any],
+        processes: Processes,
+        background: bool = False,
+    ) -> None:
+        self.path = folder / f"step_{step}"
+        self._temporary = folder / f".step_{step}.writing"
+        self._state = {"format": FORMAT, "step": step, **state}
+        self._processes = processes
+        self._future: Future[Any] | None = None
+        with self._or_say_what_is_left():
+            processes.from_main(self._begin)
+            writer = HuggingFaceStorageWriter(str(self._temporary), save_distributed=True)
+            alone = processes.mesh is None
+            with _quiet():
+                if background:
+                    group = processes.background_group
+                    self._future = cast(
+                        "Future[Any]",
+                        async_save(
+                            dict(tensors), storage_writer=writer, process_group=group, no_dist=alone
+                        ),
+                    )
+                else:
+                    dcp_save(dict(tensors), storage_writer=writer, no_dist=alone)
 
-    def finish() -> None:
-        durable.write_json(temporary / "state.json", {"format": FORMAT, "step": step, **state})
-        durable.write_json(temporary / "manifest.json", _manifest(temporary))
-        _clear(final)
-        temporary.rename(final)
-        durable.force_to_disk(folder)
+    def done(self) -> bool:
+        """Whether this process has written its share."""
+        return self._future is None or self._future.done()
 
-    try:
-        processes.from_main(begin)
-        _write_tensors(temporary, tensors)
-        processes.from_main(finish)
-    except (Exception, CheckpointException) as error:
-        if processes.is_main:
-            _clear(temporary)
-        kept = latest(folder)
-        rescue = f"the last good checkpoint is {kept}" if kept else "there is no checkpoint yet"
-        message = f"could not write checkpoint {final}: {_reason(error)}; {rescue}"
-        raise UserError(message) from error
-    return final
+    def finish(self) -> Path:
+        """Wait for the writing, and give the checkpoint its name."""
+        with self._or_say_what_is_left():
+            if self._future is not None:
+                self._future.result()
+            self._processes.from_main(self._name)
+        return self.path
+
+    def _begin(self) -> None:
+        _clear(self._temporary)
+        self._temporary.mkdir(parents=True)
+
+    def _name(self) -> None:
+        durable.write_json(self._temporary / "state.json", self._state)
+        durable.write_json(self._temporary / "manifest.json", _manifest(self._temporary))
+        _clear(self.path)
+        self._temporary.rename(self.path)
+        durable.force_to_disk(self.path.parent)
+
+    @contextlib.contextmanager
+    def _or_say_what_is_left(self) -> Iterator[None]:
+        try:
+            yield
+        except (Exception, CheckpointException) as error:
+            if self._processes.is_main:
+                _clear(self._temporary)
+            kept = latest(self.path.parent)
+            rescue = f"the last good checkpoint is {kept}" if kept else "there is no checkpoint yet"
+            message = f"could not write checkpoint {self.path}: {_reason(error)}; {rescue}"
+            raise UserError(message) from error
 
 
 def verify(checkpoint: Path) -> dict[str, Any]:
@@ -156,15 +193,6 @@ def clear_leftovers(folder: Path) -> None:
     if folder.is_dir():
         for path in folder.glob(".step_*"):
             _clear(path)
-
-
-def _write_tensors(folder: Path, tensors: Mapping[str, Tensor]) -> None:
-    with _quiet():
-        dcp_save(
-            dict(tensors),
-            storage_writer=HuggingFaceStorageWriter(str(folder), save_distributed=True),
-            no_dist=not torch.distributed.is_initialized(),
-        )
 
 
 def _manifest(folder: Path) -> dict[str, Any]:

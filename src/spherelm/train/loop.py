@@ -70,7 +70,7 @@ class StepOutcome:
     step: int
     lr: float
     values: Tensor
-    """(3,): loss, norm of the gradient, processes that wish to stop; summed over processes."""
+    """(4,): loss, norm of the gradient, and how many processes wish to stop and have written."""
     seconds: float = 0.0
 
 
@@ -197,6 +197,7 @@ class Trainer:
         self._clock = Stopwatch()
         self._pending: StepOutcome | None = None
         self._stop, self._stopping = StopRequest(), False
+        self._writing: checkpoints.Writing | None = None
         try:
             with self._stop:
                 while self.step < steps and not self._stopping:
@@ -204,6 +205,7 @@ class Trainer:
             if self.step < steps:
                 self._flush()
                 self._save()
+            self._finish_writing()
         finally:
             self._recorder.close()
             self.loader.close()
@@ -250,7 +252,7 @@ class Trainer:
         self.optimizer.zero_grad()
         loss = self._accumulate_gradients(next(self.loader))
         average_factor_gradients(self.model, self.processes)
-        shares = torch.stack((loss, squared_norm(self.model, self.processes), self._wish_to_stop()))
+        shares = torch.stack((loss, squared_norm(self.model, self.processes), *self._signs()))
         values = self.processes.sum_(shares)  # one small message a step
         values[1].sqrt_()
         if run.optim.grad_clip:
@@ -259,9 +261,12 @@ class Trainer:
         self.step += 1
         return StepOutcome(self.step, lr, values)
 
-    def _wish_to_stop(self) -> Tensor:
-        """1 where a signal has come, to be added up: processes must stop at the same step."""
-        return torch.tensor(float(self._stop.signal is not None), device=self.device)
+    def _signs(self) -> Tensor:
+        """(2,): whether a signal has asked us to stop, and whether our share of a checkpoint is
+        written. They are added up, for processes must act on them at the same step."""
+        stop = self._stop.signal is not None
+        written = self._writing is not None and self._writing.done()
+        return torch.tensor((float(stop), float(written)), device=self.device)
 
     def _accumulate_gradients(self, batch: Batch) -> Tensor:
         """Gradients of the mean loss over the tokens of a step, a micro-batch at a time.
@@ -291,8 +296,10 @@ class Trainer:
         if self._pending is None:
             return
         outcome, self._pending = self._pending, None
-        loss, grad_norm, wishes_to_stop = outcome.values.tolist()
+        loss, grad_norm, wishes_to_stop, written = outcome.values.tolist()
         self._stopping |= wishes_to_stop > 0
+        if written == self.processes.world_size:
+            self._finish_writing()
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             last_good = checkpoints.latest(self.run_dir.checkpoints)
             raise diverged(self.model, outcome.step, loss, grad_norm, last_good)
@@ -349,10 +356,11 @@ class Trainer:
             return evaluate(self.model, batches, self.processes.sum_over_data)
 
     def _save(self) -> None:
-        folder = self.run_dir.checkpoints
+        """Write a checkpoint, in the background if the configuration says so."""
+        self._finish_writing()
         with self._clock.paused():
-            path = checkpoints.save(
-                folder,
+            self._writing = checkpoints.Writing(
+                self.run_dir.checkpoints,
                 self.step,
                 collect_tensors(self.model, self.optimizer),
                 {
@@ -363,9 +371,20 @@ class Trainer:
                     "val_loss": self.val_loss,
                 },
                 self.processes,
+                background=self.run.train.background_checkpoints,
             )
+        if not self.run.train.background_checkpoints:
+            self._finish_writing()
+
+    def _finish_writing(self) -> None:
+        """Give the checkpoint that is being written its name; all processes at the same step."""
+        if self._writing is None:
+            return
+        writing, self._writing = self._writing, None
+        with self._clock.paused():
+            path = writing.finish()
             if self.processes.is_main:
-                checkpoints.prune(folder, self.run.train.keep_last)
+                checkpoints.prune(self.run_dir.checkpoints, self.run.train.keep_last)
         self.reporter.saved(path)
 
 

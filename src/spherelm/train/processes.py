@@ -38,6 +38,8 @@ class Processes:
         self.tensor = parallel.tensor
         self.device = choose_device(device)
         self.mesh: DeviceMesh | None = None
+        self.background_group: dist.ProcessGroup | None = None
+        """For messages of a thread that writes a checkpoint while training goes on."""
         shards = self._shards(parallel)
         if self.distributed:
             if self.device.type == "cuda":
@@ -50,6 +52,7 @@ class Processes:
                 (parallel.replicate, shards, parallel.tensor),
                 mesh_dim_names=("replicate", "shard", "tensor"),
             )
+            self.background_group = dist.new_group(backend="gloo", timeout=TIMEOUT)
 
     def _shards(self, parallel: ParallelConfig) -> int:
         share = parallel.tensor * parallel.replicate

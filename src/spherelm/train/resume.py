@@ -24,6 +24,7 @@ MAY_CHANGE = {
     "train.eval_sequences",
     "train.checkpoint_every",
     "train.keep_last",
+    "train.background_checkpoints",
     "train.tensorboard",
     "train.wandb_project",
 }
