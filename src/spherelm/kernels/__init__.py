@@ -25,6 +25,7 @@ __all__ = [
     "Execution",
     "add_rms_norm",
     "attend",
+    "branch_rms_norm",
     "force_attention",
     "linear_cross_entropy",
     "normalize",
@@ -56,6 +57,15 @@ def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
 
         return rmsnorm.rms_norm(x, gain)
     return reference.rms_norm(x, gain)
+
+
+def branch_rms_norm(h: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+    """h and its RMSNorm: the beginning of GPT's block.  h: (N, D) -> (N, D) each"""
+    if runs_triton(h, gain):
+        from spherelm.kernels import rmsnorm
+
+        return rmsnorm.branch_rms_norm(h, gain)
+    return h, reference.rms_norm(h, gain)
 
 
 def add_rms_norm(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:

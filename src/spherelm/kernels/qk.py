@@ -20,6 +20,7 @@ Shapes: N = B·T tokens, H heads, G heads of k and v, K head dimension; a packed
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -32,7 +33,7 @@ from spherelm.kernels.reference import NORM_EPS
 from spherelm.kernels.tiles import block, programs
 
 _EPS = tl.constexpr(NORM_EPS)
-_TILE = 2048
+_TILE, _BACKWARD_TILE = 1024, 512
 """Numbers of one half of the pairs that a program holds at a time."""
 
 
@@ -95,80 +96,73 @@ def qk_backward_kernel(
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
     TOKENS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """A row is one head of q, k or v of one token; a program keeps its heads and walks tokens."""
+    """A row is one head of one token; a program keeps HEADS heads of q, or k, or v, and walks."""
+    first_head = tl.program_id(1) * HEADS
+    is_q, is_v = first_head < H, first_head >= H + G
+    if is_q:
+        grad_ptr = grad_q_ptr
+        stride_b, stride_t, stride_h = q_stride_b, q_stride_t, q_stride_h
+    elif is_v:
+        grad_ptr = grad_v_ptr - (H + G) * v_stride_h
+        stride_b, stride_t, stride_h = v_stride_b, v_stride_t, v_stride_h
+    else:
+        grad_ptr = grad_k_ptr - H * k_stride_h
+        stride_b, stride_t, stride_h = k_stride_b, k_stride_t, k_stride_h
+
     row = tl.arange(0, TOKENS * HEADS)
-    slot, head = row // HEADS, tl.program_id(1) * HEADS + row % HEADS
-    is_q, is_k, is_v = head < H, (head >= H) & (head < H + G), (head >= H + G) & (head < H + 2 * G)
+    slot, head = row // HEADS, first_head + row % HEADS
     column = tl.arange(0, HALF)[None, :]
-    inside = column < K // 2
-    sum_first = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
-    sum_second = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
+    inside = (column < K // 2) & (slot >= 0)[:, None]
     if SPHERE:
+        sum_first = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
+        sum_second = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
         factor = s_qk_ptr + (head // (H // G) * K)[:, None] + column
-        s_first = tl.load(factor, mask=inside & is_q[:, None], other=1.0).to(tl.float32)
-        s_second = tl.load(factor + K // 2, mask=inside & is_q[:, None], other=1.0).to(tl.float32)
+        s_first = tl.load(factor, mask=inside & is_q, other=1.0).to(tl.float32)
+        s_second = tl.load(factor + K // 2, mask=inside & is_q, other=1.0).to(tl.float32)
 
     for start in range(tl.program_id(0) * TOKENS, tokens, tl.num_programs(0) * TOKENS):
         token = start + slot.to(tl.int64)
         b, t = token // T, token % T
-        live = (token < tokens)[:, None] & inside
-        of_q, of_k, of_v = live & is_q[:, None], live & is_k[:, None], live & is_v[:, None]
-
-        at_q = grad_q_ptr + (b * q_stride_b + t * q_stride_t + head * q_stride_h)[:, None] + column
-        at_k = (
-            grad_k_ptr
-            + (b * k_stride_b + t * k_stride_t + (head - H) * k_stride_h)[:, None]
-            + column
-        )
-        at_v = (
-            grad_v_ptr
-            + (b * v_stride_b + t * v_stride_t + (head - H - G) * v_stride_h)[:, None]
-            + column
-        )
-        g_first = tl.load(at_q, mask=of_q, other=0.0).to(tl.float32)
-        g_first += tl.load(at_k, mask=of_k, other=0.0).to(tl.float32)
-        g_first += tl.load(at_v, mask=of_v, other=0.0).to(tl.float32)
-        g_second = tl.load(at_q + K // 2, mask=of_q, other=0.0).to(tl.float32)
-        g_second += tl.load(at_k + K // 2, mask=of_k, other=0.0).to(tl.float32)
-        g_second += tl.load(at_v + K // 2, mask=of_v, other=0.0).to(tl.float32)
-
-        turns = of_q | of_k
-        angle = table_ptr + (t * (K // 2))[:, None] + column
-        cos = tl.load(angle, mask=turns, other=1.0).to(tl.float32)  # v is not turned
-        sin = tl.load(angle + table_stride, mask=turns, other=0.0).to(tl.float32)
-
+        mask = (token < tokens)[:, None] & inside
         here = (token * ((H + 2 * G) * K) + head * K)[:, None] + column
-        if SPHERE:
-            first = tl.load(packed_ptr + here, mask=turns, other=0.0).to(tl.float32)
-            second = tl.load(packed_ptr + here + K // 2, mask=turns, other=0.0).to(tl.float32)
-            q_first, q_second = _turn(first, second, cos, sin)
-            inverse = tl.full((TOKENS * HEADS,), 1.0, tl.float32)
-            if NORM:
-                of_key = token * G + head - H
-                stored = tl.load(inverse_ptr + of_key, mask=(token < tokens) & is_k, other=1.0)
-                inverse = tl.where(is_q, _inverse_length(q_first, q_second), stored)
-            # q is kept as it was projected, k as the unit vector it became.
-            unit_first = tl.where(is_q[:, None], q_first * inverse[:, None], first)
-            unit_second = tl.where(is_q[:, None], q_second * inverse[:, None], second)
-            sum_first += g_first * unit_first
-            sum_second += g_second * unit_second
-            g_first *= s_first * s_first
-            g_second *= s_second * s_second
-            if NORM:
-                dot = tl.sum(g_first * unit_first, axis=1) + tl.sum(g_second * unit_second, axis=1)
-                dot = tl.where(is_v, 0.0, dot)
-                g_first = (g_first - unit_first * dot[:, None]) * inverse[:, None]
-                g_second = (g_second - unit_second * dot[:, None]) * inverse[:, None]
-        g_first, g_second = _turn(g_first, g_second, cos, -sin)
-        written = live & (head < H + 2 * G)[:, None]
-        tl.store(out_ptr + here, g_first, mask=written)
-        tl.store(out_ptr + here + K // 2, g_second, mask=written)
+        at = grad_ptr + (b * stride_b + t * stride_t + head * stride_h)[:, None] + column
+        g_first = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+        g_second = tl.load(at + K // 2, mask=mask, other=0.0).to(tl.float32)
+        if not is_v:
+            angle = table_ptr + (t * (K // 2))[:, None] + column
+            cos = tl.load(angle, mask=mask, other=0.0).to(tl.float32)
+            sin = tl.load(angle + table_stride, mask=mask, other=0.0).to(tl.float32)
+            if SPHERE:
+                # q is kept as it was projected, k as the unit vector it became.
+                first = tl.load(packed_ptr + here, mask=mask, other=0.0).to(tl.float32)
+                second = tl.load(packed_ptr + here + K // 2, mask=mask, other=0.0).to(tl.float32)
+                inverse = tl.full((TOKENS * HEADS,), 1.0, tl.float32)
+                if is_q:
+                    first, second = _turn(first, second, cos, sin)
+                    if NORM:
+                        inverse = _inverse_length(first, second)
+                        first, second = first * inverse[:, None], second * inverse[:, None]
+                    sum_first += g_first * first
+                    sum_second += g_second * second
+                    g_first *= s_first * s_first
+                    g_second *= s_second * s_second
+                elif NORM:
+                    stored = inverse_ptr + token * G + head - H
+                    inverse = tl.load(stored, mask=token < tokens, other=1.0)
+                if NORM:
+                    dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
+                    g_first = (g_first - first * dot[:, None]) * inverse[:, None]
+                    g_second = (g_second - second * dot[:, None]) * inverse[:, None]
+            g_first, g_second = _turn(g_first, g_second, cos, -sin)
+        tl.store(out_ptr + here, g_first, mask=mask)
+        tl.store(out_ptr + here + K // 2, g_second, mask=mask)
 
-    if SPHERE:
-        at = (tl.program_id(0) * TOKENS + slot) * (H * K) + head * K
-        at = partial_ptr + at[:, None] + column
-        tl.store(at, sum_first, mask=inside & is_q[:, None])
-        tl.store(at + K // 2, sum_second, mask=inside & is_q[:, None])
+    if SPHERE:  # noqa: SIM102 (known when compiling; is_q is not)
+        if is_q:
+            at = (tl.program_id(0) * TOKENS + slot) * (H * K) + head * K
+            at = partial_ptr + at[:, None] + column
+            tl.store(at, sum_first, mask=inside)
+            tl.store(at + K // 2, sum_second, mask=inside)
 
 
 def _run_forward(
@@ -238,19 +232,19 @@ def qkv_backward(
     sphere = s_qk is not None
     tokens, all_heads = batch * T, heads + 2 * kv_heads
     half = block(K // 2)
-    heads_per_tile = min(16, block(all_heads))
-    tokens_per_tile = max(1, _TILE // (heads_per_tile * half))
-    count = programs(triton.cdiv(tokens, tokens_per_tile), grad_q.device, per_multiprocessor=8)
+    heads_per_tile = math.gcd(heads, kv_heads, 16)  # a tile is all of q, or of k, or of v
+    tokens_per_tile = max(1, _BACKWARD_TILE // (heads_per_tile * half))
+    count = programs(triton.cdiv(tokens, tokens_per_tile), grad_q.device, per_multiprocessor=12)
 
     out = grad_q.new_empty(tokens, all_heads * K)
     slots = count * tokens_per_tile if sphere else 0
     partial = grad_q.new_empty(slots, heads, K, dtype=torch.float32)
-    qk_backward_kernel[(count, triton.cdiv(all_heads, heads_per_tile))](
+    qk_backward_kernel[(count, all_heads // heads_per_tile)](
         out if packed is None else packed, table, table if s_qk is None else s_qk,
         table if inverse is None else inverse, grad_q, grad_k, grad_v, out, partial,
         tokens, T, table.stride(0), *grad_q.stride()[:3], *grad_k.stride()[:3],
         *grad_v.stride()[:3], H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere,
-        TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half, num_warps=4,
+        TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half, num_warps=2,
     )  # fmt: skip
     if s_qk is None:
         return out, partial

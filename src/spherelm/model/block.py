@@ -6,8 +6,11 @@
     h_M ← MLP(RMSNorm(h))            h_M ← Norm(MLP(h))
     h   ← h + h_M                    h   ← Norm(h + α_M (h_M − h))
 
-The two steps of the right column are one operation, since both norms need one pass over h.
-Shapes: h is (B, T, D) throughout.
+The two steps of the right column are one operation, since both norms need one pass over h; so are an
+addition of the left column and the RMSNorm after it.
+
+Shapes: h is (B, T, D) between blocks and (B·T, D) inside: where nothing stands between a product and
+an addition to it, forward or backward, torch.compile makes one kernel of the two.
 """
 
 from __future__ import annotations
@@ -54,10 +57,12 @@ class GPTBlock(nn.Module):
         self.mlp = MLP(config)
 
     def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
-        h_A = self.attention(self.norm_attn(h), rope, mask)
+        shape, h = h.shape, h.flatten(0, 1)
+        h, normed = kernels.branch_rms_norm(h, self.norm_attn.gain)  # h, RMSNorm(h)
+        h_A = self.attention(normed.view(shape), rope, mask).flatten(0, 1)
         h, normed = kernels.add_rms_norm(h, h_A, self.norm_mlp.gain)  # h + h_A, RMSNorm(h + h_A)
         h_M = self.mlp(normed)
-        return h + h_M
+        return (h + h_M).view(shape)
 
 
 class NGPTBlock(nn.Module):
@@ -79,10 +84,11 @@ class NGPTBlock(nn.Module):
 
     def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
         alpha_A, alpha_M = self.eigen_learning_rates()
-        h_A = self.attention(h, rope, mask)
+        shape, h = h.shape, h.flatten(0, 1)
+        h_A = self.attention(h.view(shape), rope, mask).flatten(0, 1)
         h = self.update(h, h_A, alpha_A)  # Norm(h + α_A (Norm(h_A) − h))
         h_M = self.mlp(h)
-        return self.update(h, h_M, alpha_M)  # Norm(h + α_M (Norm(h_M) − h))
+        return self.update(h, h_M, alpha_M).view(shape)  # Norm(h + α_M (Norm(h_M) − h))
 
 
 Block = GPTBlock | NGPTBlock

@@ -100,7 +100,9 @@ class AdamW(torch.optim.AdamW):
     def _is_fused(self) -> bool:
         """Whether the kernel takes all parameters: on CUDA, their rows whole and not too long."""
         return all(
-            runs_triton(local_rows(p)) and _rows_are_whole(p) and p.shape[-1] <= LONGEST_ROW
+            runs_triton(local_rows(p))
+            and _rows_are_whole(p)
+            and (p.ndim < 2 or p.shape[-1] <= LONGEST_ROW)
             for group in self.param_groups
             for p in group["params"]
         )
