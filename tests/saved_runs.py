@@ -33,11 +33,11 @@ def write_run(root: Path, model: Transformer, step: int = 7, val_loss: float = 2
     ByteTokenizer().save(root / "tokenizer")
     line = {"step": step, "tokens": 100 * step, "val_loss": val_loss, "val_bits_per_byte": 3.6}
     run_dir.metrics.write_text(json.dumps(line) + "\n")
-    checkpoints.save(
+    checkpoints.Writing(
         run_dir.checkpoints,
         step,
         {f"model.{name}": tensor for name, tensor in model.state_dict().items()},
         {"config": to_dict(run), "val_loss": val_loss, "data": "none"},
         Processes(ParallelConfig(), "cpu"),
-    )
+    ).finish()
     return root

@@ -83,13 +83,13 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
         write_description(run_dir, saved.config)
         with contextlib.suppress(UserError):
             find_tokenizer(saved).save(folder / "tokenizer")
-        checkpoints.save(
+        checkpoints.Writing(
             run_dir.checkpoints,
             saved.step or 0,
             {f"model.{name}": tensor for name, tensor in model.state_dict().items()},
             {"config": to_dict(saved.config), "val_loss": saved.val_loss, "data": "imported"},
             Processes(ParallelConfig(), "cpu"),
-        )
+        ).finish()
     return Path(out)
 
 

@@ -1,0 +1,94 @@
+"""`spherelm eval length`: perplexity on whole books at growing lengths, several runs together."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from spherelm.cli.eval import open_model
+from spherelm.cli.generate import DTypeName
+from spherelm.cli.parse import parse
+from spherelm.errors import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from spherelm.eval.length import LengthCurve
+    from spherelm.eval.loss import Evaluation
+
+
+@dataclass(frozen=True)
+class LengthFlags:
+    """Perplexity at growing lengths with no change to RoPE: the paper's PG19 figure."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Runs, checkpoints or exported folders: GPT, nGPT, nGPT without QK-norm."""
+    books: str
+    """A folder of .txt files, a whole book each."""
+    lengths: tuple[int, ...] = (1024, 2048, 4096, 8192, 16384, 32768)
+    """Lengths in tokens; each must divide the longest."""
+    limit: int | None = None
+    """Books to use at most."""
+    out: str | None = None
+    """A folder for length.json and length.png."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto for the fastest there is."""
+    dtype: DTypeName = "auto"
+    """Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
+    tokenizer: str | None = None
+    """A tokenizer, where the runs have none of their own."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(LengthFlags, argv, "eval length")
+    if not flags.runs or not flags.lengths or min(flags.lengths) < 1:
+        raise UserError("eval length needs at least one run, and lengths of at least 1")
+
+    from spherelm.eval.length import length_curve, plot, read_books
+
+    lengths = tuple(sorted(set(flags.lengths)))
+    curves = []
+    for run in flags.runs:
+        loaded, products = open_model(run, flags.tokenizer, flags.device, flags.dtype)
+        books = read_books(flags.books, loaded.tokenizer, lengths[-1], flags.limit)
+        with products:
+            curves.append(length_curve(loaded.model, books, lengths, report=_progress(run)))
+    values = [dataclasses.asdict(curve) for curve in curves]
+    if flags.out is not None:
+        out = Path(flags.out)
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "length.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+        plot(curves, out / "length.png")
+    if flags.json:
+        print(json.dumps({"books": flags.books, "curves": values}))
+    else:
+        _print_table(curves)
+    return 0
+
+
+def _progress(run: str) -> Callable[[int, Evaluation], None]:
+    def report(length: int, evaluation: Evaluation) -> None:
+        print(f"{run}: {length:,} tokens, perplexity {evaluation.perplexity:.2f}", file=sys.stderr)
+
+    return report
+
+
+def _print_table(curves: list[LengthCurve]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title="perplexity by length of context")
+    table.add_column("model, trained at", style="bold")
+    for length in curves[0].lengths:
+        table.add_column(f"{length:,}", justify="right")
+    for curve in curves:
+        table.add_row(curve.label, *(f"{p:.2f}" for p in curve.perplexities))
+    Console().print(table)

@@ -1,0 +1,155 @@
+"""`spherelm eval tasks`: the paper's downstream tasks through lm-evaluation-harness."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from spherelm.cli.generate import DTypeName, inference_dtype
+from spherelm.cli.parse import parse
+from spherelm.errors import UserError
+
+if TYPE_CHECKING:
+    from spherelm.eval.harness import TaskScore
+    from spherelm.eval.journal import Journal
+    from spherelm.eval.tasks.catalog import PaperTask
+    from spherelm.exchange.load import Saved
+
+
+@dataclass(frozen=True)
+class TaskFlags:
+    """ARC-Easy, HellaSwag, WinoGrande, WSC273, LAMBADA, their average, and WMT14 fr-en.
+
+    Prompts and metrics are those of lm-evaluation-harness.
+    """
+
+    run: tyro.conf.Positional[str]
+    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
+    tasks: str = "paper"
+    """Tasks divided by commas, such as lambada_openai,wsc273; paper means all six."""
+    data: str | None = None
+    """A folder with the tasks' files. Unset: from the Hugging Face hub."""
+    limit: int | None = None
+    """Examples of each task at most; for a quick look, not for results."""
+    batch_size: int = 16
+    """Questions answered together."""
+    out: str | None = None
+    """A folder for tasks.json and for the answers so far: run again to go on where it stopped."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto for the fastest there is."""
+    dtype: DTypeName = "auto"
+    """Precision; auto: bf16 on CUDA, fp32 elsewhere."""
+    tokenizer: str | None = None
+    """A tokenizer, where the run has none of its own."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(TaskFlags, argv, "eval tasks")
+
+    from spherelm.eval.tasks.catalog import choose_tasks
+
+    tasks = choose_tasks(flags.tasks)
+    if flags.limit is not None and flags.limit < 1:
+        raise UserError(f"--limit must be at least 1, not {flags.limit}")
+    if flags.batch_size < 1:
+        raise UserError(f"--batch-size must be at least 1, not {flags.batch_size}")
+    data = None if flags.data is None else Path(flags.data)
+    if data is not None:
+        _check_files(tasks, data)
+    scores = _measure(flags, tasks, data)
+
+    from spherelm.eval.harness import average_accuracy
+
+    average = average_accuracy(scores)
+    report: dict[str, Any] = {
+        "run": flags.run,
+        "limit": flags.limit,
+        "tasks": {
+            s.task.name: {"examples": s.examples, "shots": s.task.shots, **s.metrics}
+            for s in scores
+        },
+        "average_accuracy": average,
+    }
+    if flags.out is not None:
+        text = json.dumps(report, indent=1) + "\n"
+        (Path(flags.out) / "tasks.json").write_text(text, encoding="utf-8")
+    if flags.json:
+        print(json.dumps(report))
+    else:
+        _print_table(flags.run, scores, average)
+    return 0
+
+
+def _check_files(tasks: tuple[PaperTask, ...], data: Path) -> None:
+    """Read every file before the first minute is spent on a model."""
+    from spherelm.eval.tasks.local import read_task
+
+    for task in tasks:
+        read_task(task.name, data)
+
+
+def _measure(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> list[TaskScore]:
+    from spherelm.eval.harness import evaluate_task, harness_model
+    from spherelm.exchange.load import find_saved, find_tokenizer, read_weights
+    from spherelm.train.device import choose_device
+
+    device = choose_device(flags.device)
+    saved = find_saved(flags.run)
+    tokenizer = find_tokenizer(saved, flags.tokenizer)
+    model = read_weights(saved).to(device).eval()
+    journal = _journal(flags, saved)
+    lm = harness_model(
+        model,
+        tokenizer,
+        batch_size=flags.batch_size,
+        dtype=inference_dtype(flags.dtype, device.type),
+        journal=journal,
+    )
+    scores = []
+    try:
+        for task in tasks:
+            score = evaluate_task(task, lm, data, flags.limit)
+            scores.append(score)
+            shown = f"{score.task.metric} {score.value:.4f}"
+            print(f"{task.title}: {shown} on {score.examples:,}", file=sys.stderr)
+    finally:
+        journal.close()
+    return scores
+
+
+def _journal(flags: TaskFlags, saved: Saved) -> Journal:
+    from spherelm import durable
+    from spherelm.eval.journal import Journal
+
+    if flags.out is None:
+        return Journal()
+    weights = "manifest.json" if saved.kind == "checkpoint" else "model.safetensors"
+    identity = f"{saved.folder.name} {durable.checksum(saved.folder / weights)} {flags.dtype}"
+    return Journal(Path(flags.out) / "answers.jsonl", identity)
+
+
+def _print_table(run: str, scores: list[TaskScore], average: float | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=run)
+    for column in ("task", "shots", "examples", "metric", "value"):
+        table.add_column(column, justify="left" if column in ("task", "metric") else "right")
+    for score in scores:
+        for metric, value in score.metrics.items():
+            if not metric.endswith("_stderr"):
+                error = score.metrics.get(f"{metric}_stderr")
+                shown = f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")
+                table.add_row(
+                    score.task.title, str(score.task.shots), f"{score.examples:,}", metric, shown
+                )
+    if average is not None:
+        table.add_row("average of five", "", "", "acc", f"{average:.4f}", style="bold")
+    Console().print(table)

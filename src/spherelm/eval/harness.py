@@ -1,0 +1,277 @@
+"""Tasks of lm-evaluation-harness on a spherelm model, with its own prompts and metrics.
+
+The harness asks for the log-likelihood of a continuation, or for text until a stop string; this
+file answers. Tokens are cut and joined exactly as the harness does for a Hugging Face model, so
+that `lm_eval --model hf` on the exported folder gives the same numbers.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError
+from spherelm.eval.journal import Journal
+from spherelm.eval.tasks.catalog import AVERAGED, PaperTask
+from spherelm.eval.tasks.local import read_task
+from spherelm.generate.engine import Engine
+from spherelm.generate.sampling import Sampling
+from spherelm.generate.text import encode_prompt, generate_text
+from spherelm.model.transformer import Transformer
+
+MAX_NEW_TOKENS = 256
+"""The harness's own limit for text until a stop string."""
+
+Pair = tuple[tuple[str, str], list[int], list[int]]
+"""Texts, tokens of the context, tokens of the continuation."""
+
+
+@dataclass(frozen=True)
+class TaskScore:
+    """What the harness measured on one task."""
+
+    task: PaperTask
+    examples: int
+    metrics: dict[str, float]
+
+    @property
+    def value(self) -> float:
+        """The task's own metric."""
+        return self.metrics[self.task.metric]
+
+
+def average_accuracy(scores: Sequence[TaskScore]) -> float | None:
+    """The mean accuracy of the paper's five tasks; None unless all of them were measured."""
+    by_name = {score.task.name: score.value for score in scores}
+    if not set(AVERAGED) <= by_name.keys():
+        return None
+    return sum(by_name[name] for name in AVERAGED) / len(AVERAGED)
+
+
+def evaluate_task(
+    task: PaperTask, model: Any, data: Path | None = None, limit: int | None = None
+) -> TaskScore:
+    """Measure one task; `model` is a `harness_model`, or any LM of the harness.
+
+    Data comes from the files in `data`, or from the hub where that is None.
+    """
+    lm_eval = _import_harness()
+    # The harness's folder with this task: to index all its thousands of tasks takes seconds.
+    folder = Path(lm_eval.__file__).parent / "tasks"
+    manager = lm_eval.tasks.TaskManager(
+        include_path=[str(folder / name) for name in _FOLDERS], include_defaults=False
+    )
+    spec: dict[str, Any] = {"task": task.name, "num_fewshot": task.shots}
+    if data is not None:
+        spec |= _local_source(task, data, limit)
+    results = lm_eval.simple_evaluate(
+        model=model,
+        tasks=[{"group": "spherelm", "task": [spec]}],  # a group's member may override its task
+        task_manager=manager,
+        limit=limit,
+        bootstrap_iters=0,
+        log_samples=False,
+    )
+    measured = results["results"][task.name]
+    metrics = {
+        name.split(",")[0]: float(value)
+        for name, value in measured.items()
+        if isinstance(value, (int, float)) and "," in name and "stderr" not in name
+    }
+    examples = int(results["n-samples"][task.name]["effective"])
+    if "acc" in metrics:
+        metrics["acc_stderr"] = math.sqrt(metrics["acc"] * (1 - metrics["acc"]) / examples)
+    return TaskScore(task, examples, metrics)
+
+
+_FOLDERS = ("arc", "hellaswag", "winogrande", "wsc273", "lambada", "translation")
+
+
+def _local_source(task: PaperTask, data: Path, limit: int | None) -> dict[str, Any]:
+    """What to change in the harness's task to read it from memory, not from the hub."""
+    import datasets
+
+    datasets.disable_progress_bars()
+    splits = read_task(task.name, data)
+    if not task.shots:
+        splits = {split: rows[:limit] for split, rows in splits.items()}
+    tables = {split: datasets.Dataset.from_list(rows) for split, rows in splits.items()}
+    source: dict[str, Any] = {"custom_dataset": lambda **_: tables}
+    for kind, split in (("training", "train"), ("validation", "validation"), ("test", "test")):
+        source[f"{kind}_split"] = split if split in splits else None
+    if task.shots:  # examples come from the only split there is; the harness leaves out the asked
+        source["fewshot_split"] = next(iter(splits))
+    return source
+
+
+def _import_harness() -> Any:
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TQDM_DISABLE", "1")  # its bars know batches, not progress
+    try:
+        import lm_eval
+        import lm_eval.tasks
+    except ImportError:
+        raise UserError(
+            "the tasks need lm-evaluation-harness: pip install 'spherelm[eval]'"
+        ) from None
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    return lm_eval
+
+
+def harness_model(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    *,
+    batch_size: int = 16,
+    dtype: torch.dtype | None = None,
+    journal: Journal | None = None,
+) -> Any:
+    """`model` as the harness wants it: an `lm_eval.api.model.LM`."""
+    _import_harness()
+    from lm_eval.api.model import TemplateLM
+
+    class SpherelmLM(TemplateLM):  # type: ignore[misc]
+        """Answers the harness's two questions; which tokens to ask about is `TemplateLM`'s part."""
+
+        eot_token_id = tokenizer.end_of_document
+
+        def tok_encode(self, string: str, **_: Any) -> list[int]:
+            return tokenizer.encode(string)
+
+        def _loglikelihood_tokens(
+            self, requests: Sequence[Pair], **_: Any
+        ) -> list[tuple[float, bool]]:
+            return answers.loglikelihoods([(pair[1], pair[2]) for pair in requests])
+
+        def loglikelihood_rolling(self, requests: Any, **_: Any) -> list[float]:
+            return [answers.rolling(request.args[0]) for request in requests]
+
+        def generate_until(self, requests: Any, **_: Any) -> list[str]:
+            return answers.texts([request.args for request in requests])
+
+    journal = Journal() if journal is None else journal
+    answers = Answers(model, tokenizer, batch_size, dtype, journal)
+    return SpherelmLM()
+
+
+class Answers:
+    """A model's answers to the harness, in batches of similar length, longest first."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        tokenizer: Tokenizer,
+        batch_size: int,
+        dtype: torch.dtype | None,
+        journal: Journal,
+    ) -> None:
+        self.model, self.tokenizer, self.journal = model, tokenizer, journal
+        self.batch_size, self.dtype = batch_size, dtype
+        self.device = model.E_input.device
+        self.context = model.config.context
+        self._engine: Engine | None = None
+
+    def loglikelihoods(
+        self, pairs: Sequence[tuple[list[int], list[int]]]
+    ) -> list[tuple[float, bool]]:
+        """log p(continuation | context), and whether it is what greedy decoding would say."""
+        answers: dict[int, tuple[float, bool]] = {}
+        for i, pair in enumerate(pairs):
+            known = self.journal.get("loglikelihood", *pair)
+            if known is not None:
+                answers[i] = (known[0], known[1])
+        left = [i for i in range(len(pairs)) if i not in answers]
+        for batch in self._by_length(left, lambda i: len(pairs[i][0]) + len(pairs[i][1])):
+            for i, answer in zip(batch, self._score([pairs[i] for i in batch]), strict=True):
+                answers[i] = answer
+                self.journal.put(answer, "loglikelihood", *pairs[i])
+            self.journal.flush()
+        return [answers[i] for i in range(len(pairs))]
+
+    @torch.no_grad()
+    def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
+        """The same for one batch; what does not fit into the context is cut off on the left."""
+        rows = [(context + target)[-(self.context + 1) :] for context, target in pairs]
+        longest = max(map(len, rows)) - 1
+        tokens = torch.tensor(
+            [row[:-1] + [0] * (longest - len(row) + 1) for row in rows], device=self.device
+        )
+        with self._precision():
+            logits = self.model(tokens)  # (B, T, V)
+        scores = []
+        for row, (_, target), row_logits in zip(rows, pairs, logits, strict=True):
+            n = min(len(target), len(row) - 1)
+            last = row_logits[len(row) - 1 - n : len(row) - 1].log_softmax(-1)  # (n, V)
+            wanted = torch.tensor(row[-n:], device=self.device)
+            total = last.gather(1, wanted[:, None]).sum()
+            scores.append((total, (last.argmax(-1) == wanted).all()))
+        return [(float(total), bool(greedy)) for total, greedy in scores]
+
+    def rolling(self, text: str) -> float:
+        """log p(text) as one document, in windows of the context that predict each token once."""
+        ids = [self.tokenizer.end_of_document, *self.tokenizer.encode(text)]
+        starts = range(1, len(ids), self.context)
+        windows = [(ids[s - 1 : s], ids[s : s + self.context]) for s in starts]
+        return sum(value for value, _ in self.loglikelihoods(windows))
+
+    def texts(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+        """Greedy text after each context, until one of its stop strings."""
+        answers: dict[int, str] = {}
+        prompts: list[list[int]] = []
+        for i, (context, settings) in enumerate(requests):
+            prompts.append(encode_prompt(self.tokenizer, context)[-self._room(settings) :])
+            known = self.journal.get("text", prompts[i], _stops(settings), _budget(settings))
+            if known is not None:
+                answers[i] = known
+        left = [i for i in range(len(requests)) if i not in answers]
+        for batch in self._by_length(left, lambda i: len(prompts[i])):
+            settings = requests[batch[0]][1]  # one task has one setting
+            new = generate_text(
+                self._generator(),
+                self.tokenizer,
+                [prompts[i] for i in batch],
+                max_new_tokens=min(_budget(settings), self.context // 2),
+                sampling=Sampling(temperature=0),
+                stop=_stops(settings),
+            )
+            for i, text in zip(batch, new, strict=True):
+                answers[i] = text
+                self.journal.put(text, "text", prompts[i], _stops(settings), _budget(settings))
+            self.journal.flush()
+        return [answers[i] for i in range(len(requests))]
+
+    def _room(self, settings: dict[str, Any]) -> int:
+        """Tokens of a prompt that leave room for the answer."""
+        return self.context - min(_budget(settings), self.context // 2)
+
+    def _generator(self) -> Engine:
+        if self._engine is None:
+            self._engine = Engine(self.model, self.dtype)
+        return self._engine
+
+    def _precision(self) -> Any:
+        bf16 = self.dtype == torch.bfloat16
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
+
+    def _by_length(self, indices: list[int], length: Any) -> Iterator[list[int]]:
+        """Batches of indices, the longest first: if memory is short, it shows at once."""
+        ordered = sorted(indices, key=lambda i: -length(i))
+        for start in range(0, len(ordered), self.batch_size):
+            yield ordered[start : start + self.batch_size]
+
+
+def _stops(settings: dict[str, Any]) -> list[str]:
+    until = settings.get("until") or []
+    return [until] if isinstance(until, str) else list(until)
+
+
+def _budget(settings: dict[str, Any]) -> int:
+    return int(settings.get("max_gen_toks", MAX_NEW_TOKENS))

@@ -1,0 +1,140 @@
+"""Perplexity by length of context: the paper's PG19 figure.
+
+Whole books, RoPE as it is. The same tokens are predicted at every length: of each book as many as
+the longest length has, cut into windows of the length in question. So curves differ by what the
+model could see, not by what it had to predict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from spherelm.data.loader import Batch
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError
+from spherelm.eval.loss import Evaluation, evaluate
+from spherelm.eval.text import read_text
+from spherelm.model.config import ModelConfig
+from spherelm.model.transformer import Transformer
+
+LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
+
+
+@dataclass(frozen=True)
+class LengthCurve:
+    """Perplexity of one model at each length."""
+
+    label: str
+    context: int
+    """The length it was trained at."""
+    lengths: tuple[int, ...]
+    losses: tuple[float, ...]
+    perplexities: tuple[float, ...]
+    tokens: int
+    """Predicted at each length."""
+
+
+def label_of(config: ModelConfig) -> str:
+    """How a model is called in the table and the plot."""
+    name = {"gpt": "GPT", "ngpt": "nGPT"}[config.arch]
+    without = "" if config.arch == "gpt" or config.qk_norm else " without QK-norm"
+    return f"{name}{without}, {config.context:,}"
+
+
+def read_books(
+    folder: str | Path, tokenizer: Tokenizer, length: int, limit: int | None = None
+) -> torch.Tensor:
+    """The first `length` + 1 tokens of each book (a .txt file) that is long enough: (N, T + 1)"""
+    files = sorted(Path(folder).glob("*.txt"))
+    if not files:
+        raise UserError(f"{folder} holds no books: there is no .txt file in it")
+    books: list[list[int]] = []
+    for file in files:
+        if limit is not None and len(books) == limit:
+            break
+        # A token is at least a byte, and rarely more than 16.
+        ids = tokenizer.encode(read_text(file)[: 16 * (length + 1)])[: length + 1]
+        if len(ids) == length + 1:
+            books.append(ids)
+    if not books:
+        raise UserError(
+            f"no book in {folder} has {length + 1:,} tokens; give longer ones or shorter --lengths"
+        )
+    return torch.tensor(books)
+
+
+def length_curve(
+    model: Transformer,
+    books: torch.Tensor,
+    lengths: Sequence[int] = LENGTHS,
+    *,
+    tokens_per_batch: int = 32768,
+    report: Callable[[int, Evaluation], None] = lambda length, evaluation: None,
+) -> LengthCurve:
+    """The perplexity of `model` on the books at each length; the largest must be theirs."""
+    longest = books.shape[1] - 1
+    if max(lengths) != longest or any(longest % length for length in lengths):
+        raise UserError(f"every length must divide the longest, {longest:,}, not {list(lengths)}")
+    trained_at = model.rope.length
+    losses, perplexities = [], []
+    try:
+        model.extend_context(longest)
+        for length in lengths:
+            inputs = books[:, :-1].reshape(-1, length)
+            targets = books[:, 1:].reshape(-1, length)
+            rows = max(1, tokens_per_batch // length)
+            device = model.E_input.device
+            batches = (
+                Batch(inputs[i : i + rows].to(device), targets[i : i + rows].to(device), None)
+                for i in range(0, len(inputs), rows)
+            )
+            evaluation = evaluate(model, batches)
+            losses.append(evaluation.loss)
+            perplexities.append(evaluation.perplexity)
+            report(length, evaluation)
+    finally:
+        model.rope.rebuild(trained_at)
+    return LengthCurve(
+        label_of(model.config),
+        model.config.context,
+        tuple(lengths),
+        tuple(losses),
+        tuple(perplexities),
+        books[:, 1:].numel(),
+    )
+
+
+def plot(curves: Sequence[LengthCurve], file: Path) -> None:
+    """All curves in one picture; the format is that of the file's name."""
+    pyplot = _pyplot()
+    figure, axes = pyplot.subplots(figsize=(6, 4))
+    for curve in curves:
+        style = "--" if curve.label.startswith("GPT") else "-"
+        axes.plot(curve.lengths, curve.perplexities, style, marker="o", label=curve.label)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    lengths = sorted({length for curve in curves for length in curve.lengths})
+    axes.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
+    axes.set_xlabel("length of context")
+    axes.set_ylabel("perplexity")
+    axes.legend(title="model, trained at")
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(file, dpi=150)
+    pyplot.close(figure)
+
+
+def _pyplot() -> Any:
+    try:
+        import matplotlib
+    except ImportError:
+        raise UserError("a plot needs matplotlib: pip install 'spherelm[plots]'") from None
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    return pyplot

@@ -1,0 +1,1 @@
+"""The paper's downstream tasks, with the prompts and metrics of lm-evaluation-harness."""

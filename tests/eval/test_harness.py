@@ -1,0 +1,232 @@
+"""The paper's tasks: a model whose scores are known by hand, and the same numbers from both sides.
+
+The model is a real GPT that is a bigram table: embeddings are unit vectors, blocks add nothing, and
+the logits after byte a are row a of the table.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from spherelm import ModelConfig, Transformer
+from spherelm.cli import main
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.errors import UserError
+from spherelm.eval.harness import Answers, average_accuracy, evaluate_task, harness_model
+from spherelm.eval.journal import Journal
+from spherelm.eval.tasks.catalog import PAPER_TASKS, choose_tasks
+from spherelm.exchange.export import export_to_hf
+from tests.eval.task_files import ARC, HELLASWAG, LAMBADA, WINOGRANDE, write_task_files
+from tests.saved_runs import byte_model, write_run
+
+pytest.importorskip("lm_eval")
+BYTES = ByteTokenizer()
+CHAIN = ": a;b!c?d\n"
+"""What greedy decoding says after a colon: each byte has one follower."""
+
+
+def bigram_table() -> Tensor:
+    """log p(b | a), (257, 257): drawn at random, but for the chain and a space after y."""
+    table = torch.randn(257, 257, generator=torch.Generator().manual_seed(5)) * 2
+    for first, second in [*itertools.pairwise(CHAIN), ("y", " ")]:
+        table[ord(first), ord(second)] = 12.0
+    return table.log_softmax(-1)
+
+
+def bigram_model(table: Tensor) -> Transformer:
+    model = Transformer(
+        ModelConfig(
+            arch="gpt", vocab_size=257, d_model=258, n_layers=1, n_heads=1, d_mlp=2, context=1024
+        )
+    )
+    assert model.E_output is not None
+    with torch.no_grad():
+        for p in model.parameters():
+            if p.ndim == 2:
+                p.zero_()
+        model.E_input.fill_diagonal_(1.0)
+        # RMSNorm of a unit vector has this one coordinate.
+        coordinate = 1 / math.sqrt(1 / 258 + 1e-6)
+        model.E_output[:, :257] = table.T / coordinate
+    return model
+
+
+TABLE = bigram_table()
+
+
+def log_p(context: str, continuation: str) -> float:
+    """By hand: the sum over the continuation's bytes."""
+    text = (context + continuation).encode()
+    n = len(continuation.encode())
+    return sum(float(TABLE[text[i - 1], text[i]]) for i in range(len(text) - n, len(text)))
+
+
+def best(scores: list[float]) -> int:
+    return scores.index(max(scores))
+
+
+def test_each_metric_by_hand(tmp_path: Path) -> None:
+    data = write_task_files(tmp_path)
+    lm = harness_model(bigram_model(TABLE), BYTES, batch_size=3)
+    measured = {
+        task.name: evaluate_task(task, lm, data, limit=2 if task.shots else None)
+        for task in PAPER_TASKS
+    }
+
+    def choices(context: str, options: list[str]) -> tuple[int, int]:
+        scores = [log_p(context, " " + option) for option in options]
+        return best(scores), best([s / len(o) for s, o in zip(scores, options, strict=True)])
+
+    picked = [choices(f"Question: {r['question']}\nAnswer:", r["choices"]) for r in ARC]
+    arc = measured["arc_easy"].metrics
+    assert arc["acc"] == sum(p[0] == r["gold"] for p, r in zip(picked, ARC, strict=True)) / 3
+    assert arc["acc_norm"] == sum(p[1] == r["gold"] for p, r in zip(picked, ARC, strict=True)) / 3
+
+    picked = [
+        choices(
+            f"{r['activity_label']}: {r['ctx_a']} {r['ctx_b'].capitalize()}",
+            [e.replace(" [step]", "") for e in r["endings"]],
+        )
+        for r in HELLASWAG
+    ]
+    swag = measured["hellaswag"].metrics
+    golds = [int(r["label"]) for r in HELLASWAG]
+    assert swag["acc"] == sum(p[0] == g for p, g in zip(picked, golds, strict=True)) / 2
+    assert swag["acc_norm"] == sum(p[1] == g for p, g in zip(picked, golds, strict=True)) / 2
+
+    right = 0
+    for r in WINOGRANDE:
+        before, after = r["sentence"].split("_")
+        scores = [log_p(before + r[o], " " + after.strip()) for o in ("option1", "option2")]
+        right += best(scores) == int(r["answer"]) - 1
+    assert measured["winogrande"].value == right / 2
+
+    schemas = [
+        ("The dog chased the cat because ", ["the dog", "the cat"], " was angry.", 0),
+        ("The man asked the boy to lift ", ["the man's", "the boy's"], " arms.", 1),
+        ("The cup hit the plate. ", ["The plate", "The cup"], " broke.", 0),
+    ]
+    right = sum(
+        best([log_p(before + o, after) for o in options]) == gold
+        for before, options, after, gold in schemas
+    )
+    assert measured["wsc273"].value == right / 3
+
+    words = [r["text"].rsplit(" ", 1) for r in LAMBADA]
+    likelihoods = [log_p(context, " " + word) for context, word in words]
+    lambada = measured["lambada_openai"].metrics
+    assert math.isclose(lambada["perplexity"], math.exp(-sum(likelihoods) / 2), rel_tol=1e-4)
+    assert lambada["acc"] == 1 / 2  # after y the table says " a", but no cat
+
+    # "a;b!c?d" for both sentences: the references agree in 7 and in 6 of 7 tokens.
+    precisions = [13 / 14, 11 / 12, 9 / 10, 7 / 8]
+    expected = 100 * math.exp(sum(map(math.log, precisions)) / 4)
+    assert math.isclose(measured["wmt14-fr-en"].value, expected, rel_tol=1e-6)
+    assert measured["wmt14-fr-en"].examples == 2
+
+    five = [measured[t.name].value for t in PAPER_TASKS if t.metric == "acc"]
+    assert average_accuracy(list(measured.values())) == pytest.approx(sum(five) / 5)
+    assert average_accuracy(list(measured.values())[1:]) is None
+
+
+def test_the_harness_gives_the_exported_folder_the_same_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from lm_eval.models.huggingface import HFLM
+
+    import spherelm.hub  # noqa: F401
+
+    data = write_task_files(tmp_path / "data")
+    model = byte_model(context=1024)
+    folder = export_to_hf(write_run(tmp_path / "run", model), tmp_path / "hf")
+    theirs = HFLM(pretrained=str(folder), batch_size=2, device="cpu", dtype="float32")
+    ours = harness_model(model, BYTES, batch_size=3)
+    for task in choose_tasks("arc_easy,wsc273,lambada_openai,wmt14-fr-en"):
+        limit = 2 if task.shots else None
+        expected = evaluate_task(task, theirs, data, limit)
+        measured = evaluate_task(task, ours, data, limit)
+        assert measured.metrics == pytest.approx(expected.metrics, rel=1e-4)
+
+
+def answers(model: Transformer, journal: Journal | None = None) -> Answers:
+    return Answers(model, BYTES, 2, None, Journal() if journal is None else journal)
+
+
+def test_what_does_not_fit_is_cut_off_on_the_left() -> None:
+    model = byte_model(context=16)
+    context, target = list(range(40)), [7, 8, 9]
+    ((value, _),) = answers(model).loglikelihoods([(context, target)])
+    with torch.no_grad():
+        logp = model(torch.tensor([[*context, *target][-17:-1]]))[0].log_softmax(-1)
+    expected = sum(float(logp[-3 + i, t]) for i, t in enumerate(target))
+    assert math.isclose(value, expected, rel_tol=1e-5)
+
+
+def test_rolling_likelihood_is_the_loss_of_the_text() -> None:
+    from spherelm.eval.text import text_loss
+
+    model, text = byte_model(context=16), "a text of more than sixteen bytes"
+    measured = text_loss(model, BYTES, [text])
+    total = answers(model).rolling(text)
+    assert math.isclose(total, -measured.loss * measured.tokens, rel_tol=1e-5)
+
+
+def test_an_interrupted_evaluation_goes_on(tmp_path: Path) -> None:
+    model, file = byte_model(), tmp_path / "answers.jsonl"
+    pairs = [([1, 2, i], [i, 5]) for i in range(7)]
+    expected = answers(model).loglikelihoods(pairs)
+    journal = Journal(file, "m")
+    answers(model, journal).loglikelihoods(pairs[:5])
+    journal.close()
+    with open(file, "a") as broken:
+        broken.write('{"question": "cut sho')
+    journal = Journal(file, "m")
+    assert len(journal) == 5
+    asked = []
+    resumed = answers(model, journal)
+    score = resumed._score
+    resumed._score = lambda batch: asked.extend(batch) or score(batch)  # type: ignore[method-assign]
+    assert resumed.loglikelihoods(pairs) == expected
+    assert len(asked) == 2
+    with pytest.raises(UserError, match="answers of another model"):
+        Journal(file, "n")
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = str(write_task_files(tmp_path / "data"))
+    run = str(write_run(tmp_path / "run", byte_model()))
+    out = tmp_path / "out"
+    arguments = ["eval", "tasks", run, "--tasks", "wsc273,lambada_openai", "--data", data]
+    options = ["--limit", "2", "--device", "cpu", "--out", str(out), "--json"]
+    assert main([*arguments, *options]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["tasks"]["wsc273"]["examples"] == 2
+    assert report["average_accuracy"] is None
+    kept = (out / "answers.jsonl").read_text()
+    assert main([*arguments, *options]) == 0
+    assert json.loads(capsys.readouterr().out) == report
+    assert (out / "answers.jsonl").read_text() == kept
+    assert json.loads((out / "tasks.json").read_text()) == report
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--tasks", "nonsense"], "there is no task 'nonsense'"),
+        (["--limit", "0"], "--limit must be at least 1"),
+        (["--data", "nowhere"], "cannot read the task file"),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", "tasks", "run", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1

@@ -1,0 +1,97 @@
+"""Perplexity by length: the same tokens at every length, RoPE as it is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from spherelm.cli import main
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.errors import UserError
+from spherelm.eval.length import label_of, length_curve, read_books
+from tests.saved_runs import byte_model, write_run
+
+BYTES = ByteTokenizer()
+
+
+def write_books(folder: Path, sizes: tuple[int, ...] = (300, 400, 20)) -> Path:
+    folder.mkdir()
+    for i, size in enumerate(sizes):
+        text = " ".join(f"chapter {i} page {j}" for j in range(size))
+        (folder / f"{i}.txt").write_text(text[:size])
+    return folder
+
+
+def test_each_length_by_hand(tmp_path: Path) -> None:
+    model = byte_model()
+    books = read_books(write_books(tmp_path / "books"), BYTES, 256)
+    assert books.shape == (2, 257)  # the third is too short
+    curve = length_curve(model, books, (32, 128, 256), tokens_per_batch=300)
+    model.extend_context(256)
+    for length, loss in zip(curve.lengths, curve.losses, strict=True):
+        nats = 0.0
+        with torch.no_grad():
+            for book in books:
+                for start in range(0, 256, length):
+                    window = book[start : start + length + 1]
+                    logp = model(window[None, :-1])[0].log_softmax(-1)
+                    nats -= float(logp.gather(1, window[1:, None]).sum())
+        assert math.isclose(loss, nats / 512, rel_tol=1e-5)
+    assert curve.tokens == 512
+    assert curve.perplexities == tuple(math.exp(loss) for loss in curve.losses)
+
+
+def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
+    model = byte_model()
+    length_curve(model, read_books(write_books(tmp_path / "b"), BYTES, 256), (256,))
+    with pytest.raises(UserError, match="longer than the context of 64"):
+        model(torch.zeros(1, 65, dtype=torch.long))
+
+
+def test_labels() -> None:
+    labels = [
+        label_of(byte_model(**fields).config)
+        for fields in ({"arch": "gpt"}, {}, {"qk_norm": False, "context": 1024})
+    ]
+    assert labels == ["GPT, 64", "nGPT, 64", "nGPT without QK-norm, 1,024"]
+
+
+def test_three_models_in_one_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [
+        str(write_run(tmp_path / name, byte_model(**fields)))
+        for name, fields in (("g", {"arch": "gpt"}), ("n", {}), ("q", {"qk_norm": False}))
+    ]
+    books = str(write_books(tmp_path / "books"))
+    out = tmp_path / "out"
+    options = ["--lengths", "64", "256", "--device", "cpu", "--out", str(out), "--json"]
+    assert main(["eval", "length", *runs, "--books", books, *options]) == 0
+    curves = json.loads(capsys.readouterr().out)["curves"]
+    assert [c["label"] for c in curves] == ["GPT, 64", "nGPT, 64", "nGPT without QK-norm, 64"]
+    assert json.loads((out / "length.json").read_text()) == curves
+    assert (out / "length.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [(["512"], "no book in .* has 513 tokens"), (["100", "256"], "must divide the longest")],
+)
+def test_mistakes_end_in_one_line(
+    lengths: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = str(write_run(tmp_path / "run", byte_model()))
+    books = str(write_books(tmp_path / "books"))
+    arguments = ["eval", "length", run, "--books", books, "--lengths", *lengths]
+    assert main([*arguments, "--device", "cpu"]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert re.search(message, error)
+
+
+def test_a_folder_without_books(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no books"):
+        read_books(tmp_path, BYTES, 8)

@@ -1,0 +1,93 @@
+"""Loss of a text: each token predicted once, in windows of the context."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from spherelm.cli import main
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.errors import UserError
+from spherelm.eval.text import text_loss
+from tests.saved_runs import byte_model, write_run
+
+BYTES = ByteTokenizer()
+
+
+def test_a_text_in_windows_by_hand() -> None:
+    model, text = byte_model(context=8), "naïve, isn't it?"
+    ids = BYTES.encode(text)
+    inputs = [256, *ids[:-1]]
+    nats = 0.0
+    with torch.no_grad():
+        for start in range(0, len(ids), 8):
+            window = torch.tensor([inputs[start : start + 8]])
+            logp = model(window)[0].log_softmax(-1)
+            nats -= sum(float(logp[t, ids[start + t]]) for t in range(window.shape[1]))
+    for batch_size in (1, 3):
+        measured = text_loss(model, BYTES, [text], batch_size=batch_size)
+        assert measured.tokens == measured.text_bytes == len(ids) == 17
+        assert math.isclose(measured.loss, nats / 17, rel_tol=1e-5)
+        assert math.isclose(measured.perplexity, math.exp(nats / 17), rel_tol=1e-5)
+        assert math.isclose(measured.bits_per_byte, nats / 17 / math.log(2), rel_tol=1e-5)
+
+
+def test_texts_are_documents_of_their_own() -> None:
+    model = byte_model()
+    one, two = text_loss(model, BYTES, ["abc"]), text_loss(model, BYTES, ["hello"])
+    both = text_loss(model, BYTES, ["abc", "hello"])
+    assert math.isclose(both.loss, (3 * one.loss + 5 * two.loss) / 8, rel_tol=1e-5)
+
+
+def test_an_empty_text_is_refused() -> None:
+    with pytest.raises(UserError, match="empty"):
+        text_loss(byte_model(), BYTES, [""])
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = byte_model()
+    run = write_run(tmp_path / "run", model)
+    text = tmp_path / "text.txt"
+    text.write_text("some words " * 20)
+    arguments = ["eval", str(run), "--text", str(text), "--device", "cpu", "--json"]
+    assert main(arguments) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert math.isclose(
+        report["loss"], text_loss(model, BYTES, [text.read_text()]).loss, rel_tol=1e-6
+    )
+    assert main([*arguments, "--context", "100"]) == 0  # beyond the 64 it was made for
+    assert json.loads(capsys.readouterr().out)["loss"] != report["loss"]
+
+
+def test_validation_set_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --text: the built-in corpus, for a run that has no data path."""
+    run = write_run(tmp_path / "run", byte_model())
+    assert main(["eval", str(run), "--device", "cpu", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["tokens"] == 64 * 64
+    # Bytes, and one token for the end of each document.
+    assert 1.0 <= report["bits_per_byte"] * math.log(2) / report["loss"] < 1.01
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--text", "missing.txt"], "cannot read the text"),
+        (["--text", "BINARY"], "not a text in UTF-8"),
+        (["--context", "0"], "--context must be at least 1"),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = write_run(tmp_path / "run", byte_model())
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    arguments = [str(tmp_path / "binary") if a == "BINARY" else a for a in arguments]
+    assert main(["eval", str(run), *arguments, "--device", "cpu"]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert len(error.splitlines()) == 1
