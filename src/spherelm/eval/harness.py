@@ -7,9 +7,11 @@ that `lm_eval --model hf` on the exported folder gives the same numbers.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +28,9 @@ from spherelm.generate.engine import Engine
 from spherelm.generate.sampling import Sampling
 from spherelm.generate.text import encode_prompt, generate_text
 from spherelm.model.transformer import Transformer
+
+FEWSHOT_SEED = 1234
+"""The harness's own seed for the choice of examples."""
 
 MAX_NEW_TOKENS = 256
 """The harness's own limit for text until a stop string."""
@@ -64,7 +69,7 @@ def evaluate_task(
     Data comes from the files in `data`, or from the hub where that is None.
     """
     lm_eval = _import_harness()
-    # The harness's folder with this task: to index all its thousands of tasks takes seconds.
+    # The harness's folders with these tasks: to index its thousands of tasks takes seconds.
     folder = Path(lm_eval.__file__).parent / "tasks"
     manager = lm_eval.tasks.TaskManager(
         include_path=[str(folder / name) for name in _FOLDERS], include_defaults=False
@@ -72,14 +77,13 @@ def evaluate_task(
     spec: dict[str, Any] = {"task": task.name, "num_fewshot": task.shots}
     if data is not None:
         spec |= _local_source(task, data, limit)
-    results = lm_eval.simple_evaluate(
-        model=model,
-        tasks=[{"group": "spherelm", "task": [spec]}],  # a group's member may override its task
-        task_manager=manager,
-        limit=limit,
-        bootstrap_iters=0,
-        log_samples=False,
-    )
+    # A member of a group may override its task; a task by itself may not.
+    loaded = manager.load([{"group": "spherelm", "task": [spec]}])
+    loaded["tasks"][task.name].set_fewshot_seed(seed=FEWSHOT_SEED)
+    with _quiet_unless_terminal():
+        results = lm_eval.evaluate(
+            lm=model, task_dict=loaded, limit=limit, bootstrap_iters=0, log_samples=False
+        )
     measured = results["results"][task.name]
     metrics = {
         name.split(",")[0]: float(value)
@@ -114,7 +118,6 @@ def _local_source(task: PaperTask, data: Path, limit: int | None) -> dict[str, A
 
 def _import_harness() -> Any:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    os.environ.setdefault("TQDM_DISABLE", "1")  # its bars know batches, not progress
     try:
         import lm_eval
         import lm_eval.tasks
@@ -124,6 +127,16 @@ def _import_harness() -> Any:
         ) from None
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     return lm_eval
+
+
+@contextlib.contextmanager
+def _quiet_unless_terminal() -> Iterator[None]:
+    """The harness draws bars on stderr; in a file they would be noise."""
+    if sys.stderr.isatty():
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stderr(nowhere):
+        yield
 
 
 def harness_model(
@@ -266,6 +279,10 @@ class Answers:
         ordered = sorted(indices, key=lambda i: -length(i))
         for start in range(0, len(ordered), self.batch_size):
             yield ordered[start : start + self.batch_size]
+            if sys.stderr.isatty():
+                done = min(start + self.batch_size, len(ordered))
+                end = "\n" if done == len(ordered) else "\r"
+                print(f"{done:,} of {len(ordered):,} answered", end=end, file=sys.stderr)
 
 
 def _stops(settings: dict[str, Any]) -> list[str]:
