@@ -106,6 +106,19 @@ def test_slerp_is_safe_where_its_formula_is_not(
         assert torch.isfinite(x.grad).all()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_slerp_stays_where_no_path_is_the_shortest(dtype: torch.dtype) -> None:
+    """Exactly opposite points, half way: the two halves cancel and leave nothing to normalize."""
+    h = torch.zeros(1, 1, 4, dtype=dtype)
+    h[..., 0] = 1.0
+    y, alpha = -3 * h, torch.full((4,), 0.5, dtype=dtype)
+    inputs = [x.requires_grad_() for x in (h, y, alpha)]
+    moved = kernels.residual_slerp(*inputs)
+    assert torch.equal(moved, h)
+    moved.sum().backward()
+    assert all(torch.isfinite(x.grad).all() for x in inputs)
+
+
 @pytest.mark.parametrize("angle", [0.0, 1e-9, 1e-5, 1e-3])
 def test_slerp_is_exact_at_small_angles_in_float32(angle: float) -> None:
     """Where arccos(h·b) in float32 cannot tell an angle below 3e-4 from 0."""
