@@ -127,6 +127,8 @@ class TrainConfig:
             require_bool(f"train.{name}", getattr(self, name))
         if not isinstance(self.device, str):
             raise UserError(f"train.device must be a name such as cuda, not {self.device!r}")
+        if self.wandb_project is not None and not isinstance(self.wandb_project, str):
+            raise UserError(f"train.wandb_project must be a name, not {self.wandb_project!r}")
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ A field that is unset (None) is left out of the TOML; reading the file back give
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import sys
@@ -66,6 +67,8 @@ def override(config: C, dotted: Mapping[str, Any]) -> C:
         table = nested
         for name in tables:
             table = table.setdefault(name, {})
+            if not isinstance(table, dict):
+                raise UserError(f"{path} cannot be set beside {name} = {table!r}")
         table[leaf] = value
     return merge(config, nested)
 
@@ -74,7 +77,8 @@ def _coerce(hint: Any, value: Any) -> Any:
     """A whole number where a float is meant is a float; all else is left to validation."""
     wants = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if float in wants and isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
+        with contextlib.suppress(OverflowError):  # beyond the floats: validation says so
+            return float(value)
     return value
 
 
@@ -111,5 +115,5 @@ def _write_table(lines: list[str], name: str, table: Mapping[str, Any]) -> None:
 
 
 def _toml_value(value: Any) -> str:
-    """A scalar: JSON's spelling of strings, numbers and booleans is also TOML's."""
-    return json.dumps(value, ensure_ascii=False)
+    """A scalar: JSON's spelling of strings, numbers and booleans is also TOML's, but for DEL."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -10,6 +10,7 @@ one process, no mesh, and every method here is trivial.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from datetime import timedelta
@@ -27,6 +28,7 @@ from spherelm.train.device import choose_device
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=10)
+_meetings = itertools.count()
 
 
 class Processes:
@@ -137,9 +139,9 @@ def _restarts() -> int:
 def _meet(backend: str) -> None:
     """Form the group of all processes.
 
-    `torchrun` keeps its store over a restart, with the addresses of processes that are gone: those
-    of this start get a corner of their own (seen with torch 2.13, where gloo called the dead).
+    `torchrun` keeps its store over a restart, with the addresses of processes that are gone (with
+    torch 2.13, gloo called the dead): every meeting of every start gets a corner of its own.
     """
     store, rank, world_size = next(rendezvous("env://", timeout=TIMEOUT))
-    store = PrefixStore(f"start_{_restarts()}", store)
+    store = PrefixStore(f"start_{_restarts()}_{next(_meetings)}", store)
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
