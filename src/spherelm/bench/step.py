@@ -42,7 +42,7 @@ class StepFlags:
     tokens: int | None = None
     """Tokens a step. Unset: 32768 on CUDA, else the preset's."""
     repeats: int = 20
-    """Steps that are timed, after 3 that are not."""
+    """Steps of each model that are timed, after some that are not."""
     attention: Literal["auto", "cudnn", "flash", "efficient", "math", "fa3", "fa4"] = "auto"
     """Which attention to use; auto takes the fastest that applies."""
     device: str = "auto"
@@ -55,27 +55,25 @@ def main(argv: list[str]) -> int:
     flags = parse(StepFlags, argv, "bench step")
 
     from spherelm.bench.report import environment
-    from spherelm.bench.training import measure_step
+    from spherelm.bench.training import measure_steps
     from spherelm.train.device import choose_device
 
     device = choose_device(flags.device)
     on_cuda = device.type == "cuda"
     sizes = flags.sizes or (("0.5b-1k",) if on_cuda else ("nano",))
     modes = flags.modes or (("kernels", "compiled", "reference") if on_cuda else ("reference",))
-    results = [
-        measure_step(
-            size,
-            arch,
-            mode,
-            device=device,
-            tokens=flags.tokens,
-            repeats=flags.repeats,
-            attention=flags.attention,
-        )
-        for size in sizes
-        for mode in modes
-        for arch in flags.archs
-    ]
+    results: list[StepResult] = []
+    for size in sizes:
+        for mode in modes:
+            results += measure_steps(
+                size,
+                flags.archs,
+                mode,
+                device=device,
+                tokens=flags.tokens,
+                repeats=flags.repeats,
+                attention=flags.attention,
+            )
     if flags.json:
         steps = [result.as_json() for result in results]
         print(json.dumps({"environment": environment(device), "steps": steps}))

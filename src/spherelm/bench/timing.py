@@ -33,7 +33,14 @@ class Timing:
 def measure(
     work: Callable[[], object], device: torch.device, repeats: int, warmup: int = 2
 ) -> Timing:
-    """Time `repeats` repetitions, one by one, after some that do not count."""
+    """Time `repeats` repetitions after some that do not count."""
+    return Timing.of(milliseconds(work, device, repeats, warmup))
+
+
+def milliseconds(
+    work: Callable[[], object], device: torch.device, repeats: int, warmup: int
+) -> list[float]:
+    """The time of each repetition."""
     for _ in range(warmup):
         work()
     if device.type != "cuda":
@@ -42,7 +49,7 @@ def measure(
             start = time.perf_counter()
             work()
             times.append((time.perf_counter() - start) * 1e3)
-        return Timing.of(times)
+        return times
     # Events between repetitions: the device is never made to wait for the host in between.
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     torch.cuda.synchronize(device)
@@ -51,4 +58,4 @@ def measure(
         work()
         mark.record()
     torch.cuda.synchronize(device)
-    return Timing.of([a.elapsed_time(b) for a, b in itertools.pairwise(marks)])
+    return [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch import nn
 from spherelm import kernels, presets
 from spherelm.bench.shares import shares
 from spherelm.bench.step import Mode
-from spherelm.bench.timing import Timing, measure
+from spherelm.bench.timing import Timing, milliseconds
 from spherelm.config import RunConfig
 from spherelm.kernels.attention import Backend
 from spherelm.model.config import Arch
@@ -29,6 +29,7 @@ from spherelm.train.device import products
 
 PEAK_FLOPS = 989e12
 """Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
+_TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -60,43 +61,71 @@ class StepResult:
         return asdict(self) | {"tokens_per_s": self.tokens_per_s, "mfu": self.mfu}
 
 
-def measure_step(
+def measure_steps(
     size: str,
-    arch: Arch,
+    archs: Sequence[Arch],
     mode: Mode,
     *,
     device: torch.device,
     tokens: int | None,
     repeats: int,
     attention: Backend,
-) -> StepResult:
-    """Build the model, run it, and leave nothing behind."""
-    run = presets.get(f"{arch}-{size}")
-    context = run.model.context
-    if tokens is None:
-        tokens = 32768 if device.type == "cuda" else run.tokens_per_step
-    batch = max(1, tokens // context)
+) -> list[StepResult]:
+    """Build the models of one size, run them by turns, and leave nothing behind.
+
+    They take turns because a device gets warm, and then slower, while it is measured.
+    """
+    runs = {arch: presets.get(f"{arch}-{size}") for arch in archs}
     torch.compiler.reset()
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
     with (
         kernels.use("auto" if mode.startswith("kernels") else "reference"),
         kernels.force_attention(attention),
     ):
-        step = training_step(run, mode, batch, device)
-        start = time.perf_counter()
-        step()
-        _wait(device)
-        first = time.perf_counter() - start
-        timing = measure(step, device, repeats)
-        peak = torch.cuda.max_memory_allocated(device) / 2**30 if device.type == "cuda" else None
-        parts = shares(step, device)
-    del step
+        built = {arch: _Built(run, mode, tokens, device) for arch, run in runs.items()}
+        times: dict[Arch, list[float]] = {arch: [] for arch in archs}
+        for _ in range(_TURNS):
+            for arch in archs:
+                some = max(1, repeats // _TURNS)
+                times[arch] += milliseconds(built[arch].step, device, some, warmup=1)
+        parts = {arch: shares(built[arch].step, device) for arch in archs}
+    results = []
+    for arch, run in runs.items():
+        timing = Timing.of(times[arch])
+        done = built[arch].tokens
+        tflops = flops_per_token(run.model) * done / timing.median / 1e9
+        first, peak = built[arch].first_step_s, built[arch].peak_gib
+        results.append(StepResult(size, arch, mode, done, timing, first, peak, tflops, parts[arch]))
+    del built
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
-    tflops = flops_per_token(run.model) * batch * context / timing.median / 1e9
-    return StepResult(size, arch, mode, batch * context, timing, first, peak, tflops, parts)
+    return results
+
+
+class _Built:
+    """A step that has run a few times: compiled, and its memory known."""
+
+    def __init__(
+        self, run: RunConfig, mode: Mode, tokens: int | None, device: torch.device
+    ) -> None:
+        if tokens is None:
+            tokens = 32768 if device.type == "cuda" else run.tokens_per_step
+        batch = max(1, tokens // run.model.context)
+        self.tokens = batch * run.model.context
+        before = 0
+        if device.type == "cuda":
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+        self.step = training_step(run, mode, batch, device)
+        start = time.perf_counter()
+        self.step()
+        _wait(device)
+        self.first_step_s = time.perf_counter() - start
+        self.step()
+        _wait(device)
+        self.peak_gib: float | None = None
+        if device.type == "cuda":
+            self.peak_gib = (torch.cuda.max_memory_allocated(device) - before) / 2**30
 
 
 def _wait(device: torch.device) -> None:

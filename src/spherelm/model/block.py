@@ -6,11 +6,11 @@
     h_M ← MLP(RMSNorm(h))            h_M ← Norm(MLP(h))
     h   ← h + h_M                    h   ← Norm(h + α_M (h_M − h))
 
-The two steps of the right column are one operation, since both norms need one pass over h; so are an
-addition of the left column and the RMSNorm after it.
+The two steps of the right column are one operation, since both norms need one pass over h; so are
+an addition of the left column and the RMSNorm after it.
 
-Shapes: h is (B, T, D) between blocks and (B·T, D) inside: where nothing stands between a product and
-an addition to it, forward or backward, torch.compile makes one kernel of the two.
+Shapes: h is (B, T, D) between blocks and (B·T, D) inside: where nothing stands between a product
+and an addition to it, forward or backward, torch.compile makes one kernel of the two.
 """
 
 from __future__ import annotations

@@ -1,0 +1,61 @@
+"""The benchmarks run on a CPU, and what they print can be read by a machine."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from spherelm.bench.shares import part_of
+from spherelm.bench.timing import Timing, measure
+from spherelm.cli import bench
+from spherelm.errors import UserError
+
+
+def test_step_reports_both_models(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["step", "--sizes", "debug", "--device", "cpu", "--repeats", "2", "--json"]
+    assert bench.main([*argv, "--modes", "reference", "--tokens", "128"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert [s["arch"] for s in report["steps"]] == ["gpt", "ngpt"]
+    for step in report["steps"]:
+        assert step["tokens"] == 128
+        median_s = step["step_ms"]["median"] / 1e3
+        assert step["tokens_per_s"] == pytest.approx(128 / median_s)
+        assert step["parts_ms"]["products"] > 0
+        assert step["peak_gib"] is None
+
+
+def test_step_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["step", "--sizes", "debug", "--archs", "gpt", "--device", "cpu", "--repeats", "1"]
+    assert bench.main([*argv, "--tokens", "64"]) == 0
+    assert "gpt-debug reference" in capsys.readouterr().out
+
+
+def test_kernels_reports_every_operation(capsys: pytest.CaptureFixture[str]) -> None:
+    argv = ["kernels", "--device", "cpu", "--tokens", "64", "--d-model", "64", "--repeats", "2"]
+    assert bench.main([*argv, "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["kernels"]
+    assert {"residual update", "SwiGLU", "loss"} <= {row["operation"] for row in rows}
+    assert all(row["reference"]["median"] > 0 and row["kernel"] is None for row in rows)
+
+
+def test_an_unknown_benchmark_is_named() -> None:
+    with pytest.raises(UserError, match="did you mean 'step'"):
+        bench.main(["stop"])
+
+
+def test_median_and_quartiles() -> None:
+    assert Timing.of([5.0, 1.0, 3.0, 2.0, 4.0]) == Timing(3.0, 2.0, 4.0)
+    calls: list[int] = []
+    measure(lambda: calls.append(1), torch.device("cpu"), repeats=3, warmup=2)
+    assert len(calls) == 5
+
+
+def test_parts_of_a_step_by_kernel_name() -> None:
+    assert part_of("residual_backward_kernel") == "residual update"
+    assert part_of("nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN") == "products"
+    assert part_of("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma") == "attention"
+    assert part_of("adamw_kernel") == "optimizer"
+    assert part_of("triton_poi_fused__to_copy_1") == "copies"
+    assert part_of("something new") == "other"
