@@ -15,6 +15,7 @@ from safetensors import safe_open
 from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
+from spherelm.data.tokenizer import load_tokenizer
 from spherelm.errors import UserError
 from spherelm.train.loop import train
 from spherelm.train.metrics import read_metrics
@@ -35,6 +36,7 @@ def test_a_run_leaves_everything_needed_to_repeat_it(
     assert run_dir.read_config() == tiny_run
     assert {"torch", "python", "command"} <= json.loads(run_dir.env.read_text()).keys()
     assert list(run_dir.tensorboard.glob("events*"))
+    assert load_tokenizer(run_dir.tokenizer).fingerprint == dataset.tokenizer().fingerprint
     lines = read_metrics(run_dir.metrics)
     assert [line["step"] for line in lines] == list(range(1, 13))
     assert all({"step", "tokens", "loss", "lr", "grad_norm"} <= line.keys() for line in lines)

@@ -16,7 +16,11 @@ VERBS = {
     "compare": "train GPT and nGPT on the same tokens; see how many fewer nGPT needs",
     "prepare": "text, JSONL, Parquet or a Hugging Face dataset -> token shards",
     "train": "one training run, from a preset, a TOML file and overrides",
-    "bench": "speed of a step, of the kernels and of the data loader, GPT beside nGPT",
+    "eval": "loss and bits per byte, perplexity by length, the paper's downstream tasks",
+    "generate": "text from a trained model",
+    "export": "a Hugging Face folder with safetensors",
+    "import": "an exported folder -> a checkpoint of ours, bit for bit",
+    "bench": "speed of a step, of the kernels, of decoding and of the data, GPT beside nGPT",
     "info": "parameters, FLOPs and memory of a configuration, without allocating it",
 }
 

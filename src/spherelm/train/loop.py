@@ -126,7 +126,8 @@ def train(
     if processes.from_main(lambda: resume == "auto" and run_dir.holds_a_run()):
         trainer.restore()
     else:
-        processes.from_main(lambda: run_dirs.create(run_dir, run))
+        tokenizer = dataset.path / "tokenizer"
+        processes.from_main(lambda: run_dirs.create(run_dir, run, tokenizer))
     try:
         return trainer.run_to_end()
     finally:

@@ -54,6 +54,10 @@ class RunDir:
         return self.root / "tensorboard"
 
     @property
+    def tokenizer(self) -> Path:
+        return self.root / "tokenizer"
+
+    @property
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
 
@@ -79,16 +83,21 @@ def check_claim(run_dir: RunDir, *, resume: Resume, force: bool) -> None:
         raise UserError(f"{root} is not empty and holds no run; choose another --out, or --force")
 
 
-def create(run_dir: RunDir, config: RunConfig) -> None:
-    """Start a fresh run: whatever an earlier run left here is removed."""
+def create(run_dir: RunDir, config: RunConfig, tokenizer: Path | None = None) -> None:
+    """Start a fresh run: whatever an earlier run left here is removed.
+
+    The folder `tokenizer` is copied, so that the model can be used when its data is gone.
+    """
     for old in (run_dir.metrics, run_dir.speed):
         old.unlink(missing_ok=True)
-    for old in (run_dir.checkpoints, run_dir.tensorboard):
+    for old in (run_dir.checkpoints, run_dir.tensorboard, run_dir.tokenizer):
         shutil.rmtree(old, ignore_errors=True)
     try:
         run_dir.checkpoints.mkdir(parents=True)
     except OSError as error:
         raise UserError(f"cannot make {run_dir.root}: {error.strerror}") from None
+    if tokenizer is not None and tokenizer.is_dir():
+        shutil.copytree(tokenizer, run_dir.tokenizer)
     write_description(run_dir, config)
 
 
