@@ -25,8 +25,11 @@ _PARTS = {
 _REST = "other"
 
 
-def shares(work: Callable[[], object], device: torch.device, repeats: int = 2) -> dict[str, float]:
-    """Milliseconds of each part in one run of `work`; a part that took no time is left out."""
+def shares(work: Callable[[], object], device: torch.device, repeats: int = 3) -> dict[str, float]:
+    """Milliseconds of each part in one run of `work`; a part that took no time is left out.
+
+    On CUDA `idle` is the time between the first and the last kernel in which none ran.
+    """
     activities = [ProfilerActivity.CPU]
     if device.type == "cuda":
         activities = [ProfilerActivity.CUDA]
@@ -41,6 +44,10 @@ def shares(work: Callable[[], object], device: torch.device, repeats: int = 2) -
         if total_us:
             part = part_of(event.key)
             total[part] = total.get(part, 0.0) + total_us / 1e3 / repeats
+    if device.type == "cuda":
+        ranges = [e.time_range for e in profiler.events() if "CUDA" in str(e.device_type)]
+        span = max(r.end for r in ranges) - min(r.start for r in ranges)
+        total["idle"] = max(0.0, span / 1e3 / repeats - sum(total.values()))
     return dict(sorted(total.items(), key=lambda item: -item[1]))
 
 

@@ -47,7 +47,7 @@ class StepResult:
     """The most memory that tensors took on the device; unknown on a CPU."""
     tflops: float
     parts_ms: dict[str, float]
-    """Milliseconds of the device by part, from a profile of two further steps."""
+    """Milliseconds of the device by part, from a profile of further steps."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -86,7 +86,7 @@ def measure_steps(
         for _ in range(_TURNS):
             for arch in archs:
                 some = max(1, repeats // _TURNS)
-                times[arch] += milliseconds(built[arch].step, device, some, warmup=1)
+                times[arch] += milliseconds(built[arch].step, device, some, warmup=3)
         parts = {arch: shares(built[arch].step, device) for arch in archs}
     results = []
     for arch, run in runs.items():
