@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from spherelm.config_io import override
 from spherelm.data.dataset import open_dataset
+from spherelm.exchange.export import export_to_hf
 from spherelm.train.loop import train
 from spherelm.train.metrics import read_metrics
 from tests.corpus import prepare_corpus
@@ -18,7 +20,12 @@ from tests.distributed.launch import run_specs
 from tests.train.conftest import tiny
 
 STEPS = {"train.steps": 20, "train.eval_every": 10, "train.checkpoint_every": 10}
-ACCUMULATE = {"train.micro_batch_size": 1}
+ACCUMULATE = {
+    "train.micro_batch_size": 1,
+    # Every second run also recomputes its blocks and writes its checkpoints in the background.
+    "train.activation_checkpointing": True,
+    "train.background_checkpoints": True,
+}
 LAYOUTS: dict[str, tuple[int, dict[str, int]]] = {
     "fsdp2": (2, {}),
     "tp2": (2, {"parallel.tensor": 2}),
@@ -51,11 +58,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 "arch": arch,
                 "out": str(folder / name(arch, layout, accumulate)),
                 "data": str(data),
-                # Every second run writes its checkpoints in the background.
-                "config": STEPS
-                | LAYOUTS[layout][1]
-                | {"train.background_checkpoints": accumulate}
-                | (ACCUMULATE if accumulate else {}),
+                "config": STEPS | LAYOUTS[layout][1] | (ACCUMULATE if accumulate else {}),
             }
             for arch, layout, accumulate in RUNS
             if LAYOUTS[layout][0] == processes
@@ -117,3 +120,24 @@ def test_a_checkpoint_of_four_resumes_on_any_number(runs: Path, tmp_path: Path) 
         curves[layout] = curve(tmp_path / layout)[20:]
         assert len(curves[layout]) == 4
         torch.testing.assert_close(curves[layout], curves["single"], rtol=0, atol=1e-5)
+
+
+@pytest.mark.xdist_group("distributed")
+def test_a_sharded_checkpoint_exports_to_one_file(runs: Path, tmp_path: Path) -> None:
+    export_to_hf(runs / name("ngpt", "fsdp2xtp2", True), tmp_path / "many")
+    export_to_hf(runs / "ngpt-single", tmp_path / "single")
+    many, single = (load_file(tmp_path / n / "model.safetensors") for n in ("many", "single"))
+    assert many.keys() == single.keys()
+    for tensor in single:
+        # The weights of two runs whose sums differ in order, after 20 steps.
+        torch.testing.assert_close(many[tensor], single[tensor], rtol=0, atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", ["fsdp2", "tp2"])
+def test_compiled_blocks_can_be_sharded(runs: Path, tmp_path: Path, layout: str) -> None:
+    processes, fields = LAYOUTS[layout]
+    out, config = tmp_path / "compiled", STEPS | fields | {"train.compile": True}
+    spec = {"arch": "ngpt", "out": str(out), "data": str(runs / "data"), "config": config}
+    run_specs(processes, [spec], tmp_path)
+    torch.testing.assert_close(curve(out), curve(runs / "ngpt-single"), rtol=0, atol=2e-5)
