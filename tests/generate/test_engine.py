@@ -109,15 +109,16 @@ def test_more_than_memory_allows_is_refused_before_allocating() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1]], ids=["batch", "fused"])
 @pytest.mark.parametrize("compile", [False, True])
-def test_cuda_graphs_change_nothing(arch: str, compile: bool) -> None:
+def test_cuda_graphs_change_nothing(arch: str, prompts: list[list[int]], compile: bool) -> None:
     """Longer than the shortest span, so that a second graph takes over."""
     model = perturbed(tiny_config(arch=arch, d_model=64, n_heads=4)).float().cuda()
     plain = Engine(model, cuda_graphs=False)
     graphed = Engine(model, compile=compile)
     length = engine_module.SHORTEST_SPAN + 20
     for sampling in (GREEDY, Sampling(temperature=0.8, top_k=5)):
-        expected = plain.generate(PROMPTS, max_new_tokens=length, sampling=sampling, seed=3)
-        assert graphed.generate(PROMPTS, max_new_tokens=length, sampling=sampling, seed=3) == (
-            expected
+        expected = plain.generate(prompts, max_new_tokens=length, sampling=sampling, seed=3)
+        assert expected == graphed.generate(
+            prompts, max_new_tokens=length, sampling=sampling, seed=3
         )

@@ -10,6 +10,7 @@ step is one CUDA graph, captured once for each span of the cache.
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -30,20 +31,29 @@ LOOK_EVERY = 16
 """Steps between looks at whether all sequences have stopped: a look waits for the device."""
 
 
+Step = Callable[[Tensor, Tensor, int], Tensor]
+"""tokens (B,), positions (B,), entries of the cache in use -> logits (B, V)"""
+
+
 class Engine:
-    """A model ready to generate, with its scales folded and its decode step compiled or graphed."""
+    """A model ready to generate: scales folded, and on CUDA the decode step a graph."""
 
     def __init__(
         self,
         model: Transformer,
         dtype: torch.dtype | None = None,
+        *,
         compile: bool = False,
+        fused: bool = True,
         cuda_graphs: bool = True,
     ) -> None:
-        """`dtype` of products and cache, by default the model's; on CUDA, `compile` fuses the
-        decode step (a wait of some seconds, then faster tokens) and graphs replay it."""
+        """`dtype` of products and cache, by default the model's. On CUDA a decode step is replayed
+        as a graph; `fused` takes our kernels for a batch of one; `compile` compiles the step for
+        all else, a wait of some seconds for faster tokens."""
         self.model = FoldedModel(model, dtype)
         self.graphed = cuda_graphs and self.model.device.type == "cuda"
+        self.fused = fused and self.graphed and importlib.util.find_spec("triton") is not None
+        self._kept: tuple[tuple[int, int], Cache, Step] | None = None
         if compile and self.graphed:
             self.model.decode_block = torch.compile(  # type: ignore[method-assign]
                 self.model.decode_block,
@@ -110,8 +120,7 @@ class Engine:
         lengths = [len(prompt) for prompt in prompts]
         longest = max(lengths)
         check_fits(model, len(prompts), longest, max_new_tokens)
-        cache = model.new_cache(len(prompts), longest + max_new_tokens)
-        step = self._decoder(cache)
+        cache, step = self._decoder(len(prompts), longest + max_new_tokens)
         padded = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=device)
         positions = torch.tensor(lengths, device=device)
         generator = torch.Generator(device).manual_seed(seed)
@@ -127,20 +136,38 @@ class Engine:
                 seen.scatter_(1, tokens[:, None], True)
             logits = step(tokens, positions + n, longest + n + 1)
 
-    def _decoder(self, cache: Cache) -> Callable[[Tensor, Tensor, int], Tensor]:
-        """decode(tokens, positions, needed) for a cache; `needed` entries of it are in use."""
+    def _decoder(self, batch: int, length: int) -> tuple[Cache, Step]:
+        """A cache for at least `length` entries, and the step that decodes with it."""
+        model = self.model
         if not self.graphed:
-            return lambda tokens, positions, needed: self.model.decode(
-                tokens, positions, cache, needed
+            cache = model.new_cache(batch, length)
+            return cache, lambda tokens, positions, used: model.decode(
+                tokens, positions, cache, used
             )
+        length = _span(length)
+        if self._kept is not None and self._kept[0] == (batch, length):
+            return self._kept[1], self._kept[2]  # what is left in it is overwritten or not seen
+        self._kept = None  # its memory is needed
+        cache = model.new_cache(batch, length)
+        step = self._graphed_step(batch, cache)
+        self._kept = ((batch, length), cache, step)
+        return cache, step
+
+    def _graphed_step(self, batch: int, cache: Cache) -> Step:
         from spherelm.generate.graph import DecodeGraph
 
+        decode = self.model.decode
+        if self.fused:
+            from spherelm.generate.fused import FusedDecode, applies
+
+            if applies(self.model, batch):
+                decode = FusedDecode(self.model).decode
         graphs: dict[int, DecodeGraph] = {}
 
-        def step(tokens: Tensor, positions: Tensor, needed: int) -> Tensor:
-            span = min(cache.length, max(SHORTEST_SPAN, 1 << (needed - 1).bit_length()))
+        def step(tokens: Tensor, positions: Tensor, used: int) -> Tensor:
+            span = min(_span(used), cache.length)
             if span not in graphs:
-                graphs[span] = DecodeGraph(self.model, cache, span, tokens, positions)
+                graphs[span] = DecodeGraph(decode, cache, span, tokens, positions)
             return graphs[span](tokens, positions)
 
         return step
@@ -193,6 +220,11 @@ def _seen(
     for row, prompt in zip(seen, prompts, strict=True):
         row[list(prompt)] = True
     return seen.to(device)
+
+
+def _span(used: int) -> int:
+    """The power of two that holds the entries in use: one graph serves many steps."""
+    return max(SHORTEST_SPAN, 1 << (used - 1).bit_length())
 
 
 def _until_stop(tokens: list[int], stop_ids: AbstractSet[int]) -> list[int]:

@@ -8,8 +8,9 @@ What a trained nGPT multiplies at every token is multiplied once, when this mode
     |α|                as the update uses it
 
 so that only α and s_qk² are left beside the matrices. W_q, W_k, W_v are one matrix, and so are W_u
-and W_ν: decoding waits for launches and for the bytes of the weights, not for arithmetic. A GPT
-passes through with its gains as they are.
+and W_ν; W_o and W_oMLP are turned over, a row for each output: decoding waits for launches and for
+the bytes of the weights, and a product with one token reads rows best. A GPT passes through with
+its gains as they are.
 
 The cache holds keys as attention needs them, rotated and normalized; their scale is on q.
 
@@ -52,9 +53,9 @@ class Layer(NamedTuple):
     """The tensors of one block; those of the other architecture are None."""
 
     W_qkv: Tensor  # ((H + 2G)·K, D)
-    W_o: Tensor  # (H·K, D)
+    W_o: Tensor  # (D, H·K)
     W_u_nu: Tensor  # (2F, D)
-    W_o_mlp: Tensor  # (F, D)
+    W_o_mlp: Tensor  # (D, F)
     q_factors: Tensor | None  # s_qk², (H, K)
     alpha_A: Tensor | None  # (D,)
     alpha_M: Tensor | None  # (D,)
@@ -89,7 +90,7 @@ class FoldedModel:
             self.final_gain = (
                 None if model.final_norm is None else model.final_norm.gain.detach().clone()
             )
-        self._rope = torch.empty(2, 0, self.config.d_k // 2, device=self.device)
+        self.rope = torch.empty(2, 0, self.config.d_k // 2, device=self.device)
         update = f"residual_{self.config.update}"
         self._many_tokens = Operations(
             kernels.rms_norm,
@@ -137,9 +138,9 @@ class FoldedModel:
             gain_mlp = block.norm_mlp.gain.detach().clone()
         return Layer(
             torch.cat((q, k, v)).to(self.dtype),
-            o.to(self.dtype, copy=True),
+            o.to(self.dtype).T.contiguous(),
             torch.cat((u, nu)).to(self.dtype),
-            o_mlp.to(self.dtype, copy=True),
+            o_mlp.to(self.dtype).T.contiguous(),
             q_factors,
             alpha_A,
             alpha_M,
@@ -166,9 +167,9 @@ class FoldedModel:
         )
 
     def _extend_rope(self, length: int) -> None:
-        if length > self._rope.shape[1]:
+        if length > self.rope.shape[1]:
             wide = torch.float64 if self.dtype == torch.float64 else torch.float32
-            self._rope = rope_table(
+            self.rope = rope_table(
                 length, self.config.d_k, self.config.rope_base, self.device, wide
             )
 
@@ -185,7 +186,7 @@ class FoldedModel:
         (B, T, V) at all positions where `last` is not given.
         """
         length = tokens.shape[1]
-        rope = self._rope[:, :length]
+        rope = self.rope[:, :length]
         h = F.embedding(tokens, self.E_input)  # (B, T, D)
         for i, layer in enumerate(self.layers):
 
@@ -209,7 +210,7 @@ class FoldedModel:
         tokens: (B,), positions: (B,) < span -> logits (B, V)
         """
         rows = torch.arange(tokens.shape[0], device=tokens.device)
-        rope = self._rope[:, positions]  # (2, B, K/2)
+        rope = self.rope[:, positions]  # (2, B, K/2)
         reach = torch.arange(span, device=tokens.device)
         mask = (reach <= positions[:, None])[:, None, None]  # (B, 1, 1, span)
         h = F.embedding(tokens, self.E_input)[None]  # (1, B, D)
@@ -280,12 +281,12 @@ def attention(layer: Layer, h: Tensor, rope: Tensor, attend: Attend, config: Mod
     q, k = qk[..., :heads, :], qk[..., heads:, :]
     if layer.q_factors is not None:
         q = (q * layer.q_factors).to(q.dtype)
-    return attend(q, k, v).flatten(-2) @ layer.W_o
+    return F.linear(attend(q, k, v).flatten(-2), layer.W_o)
 
 
 def mlp(layer: Layer, h: Tensor, ops: Operations) -> Tensor:
     """MLP of Table 1, its scales in the matrices.  (B, T, D) -> (B, T, D)"""
-    return ops.swiglu(h, layer.W_u_nu) @ layer.W_o_mlp
+    return F.linear(ops.swiglu(h, layer.W_u_nu), layer.W_o_mlp)
 
 
 def _scale_rows(matrix: Tensor, factors: Tensor) -> Tensor:

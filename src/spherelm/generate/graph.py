@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
-from spherelm.generate.folded import Cache, FoldedModel
+from spherelm.generate.folded import Cache
+
+Decode = Callable[[Tensor, Tensor, Cache, int], Tensor]
+"""tokens (B,), positions (B,), cache, span -> logits (B, V)"""
 
 
 class DecodeGraph:
-    """`FoldedModel.decode` for one cache and span, replayed.
+    """A decode step for one cache and span, replayed.
 
     A decode step writes the same keys however often it runs on the same inputs, so the runs that
     warm up and capture may use the caller's tokens and leave the cache as one step would.
@@ -18,12 +23,12 @@ class DecodeGraph:
     WARM_UPS = 3
 
     def __init__(
-        self, model: FoldedModel, cache: Cache, span: int, tokens: Tensor, positions: Tensor
+        self, decode: Decode, cache: Cache, span: int, tokens: Tensor, positions: Tensor
     ) -> None:
         self._tokens, self._positions = tokens.clone(), positions.clone()
 
         def run() -> Tensor:
-            return model.decode(self._tokens, self._positions, cache, span)
+            return decode(self._tokens, self._positions, cache, span)
 
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())

@@ -1,0 +1,193 @@
+"""`spherelm bench decode`: tokens per second of generation and time to the first, GPT beside nGPT.
+
+    spherelm bench decode --size 0.5b-1k
+
+A token of one sequence needs all weights but the input embedding's once, so the memory's speed sets
+a bound: bytes of weights over the speed of a copy, measured in the same run.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Literal
+
+from spherelm.cli.parse import parse
+from spherelm.model.config import Arch
+
+if TYPE_CHECKING:
+    import torch
+
+    from spherelm.generate.engine import Engine
+
+Mode = Literal["fused", "compiled", "graph", "eager"]
+
+
+@dataclass(frozen=True)
+class DecodeFlags:
+    """Speed of generation against the bound that the memory sets, GPT beside nGPT."""
+
+    size: str | None = None
+    """A preset without its gpt- or ngpt-. Unset: 0.5b-1k on CUDA, else nano."""
+    archs: tuple[Arch, ...] = ("gpt", "ngpt")
+    """Which models."""
+    modes: tuple[Mode, ...] = ()
+    """As a CUDA graph: our kernels (fused), torch.compile (compiled), plain PyTorch (graph); eager:
+    plain PyTorch as it is. Unset: the first three on CUDA, else eager."""
+    batch: int = 1
+    """Sequences at once."""
+    new: int = 256
+    """Tokens to add."""
+    prompt: int = 128
+    """Tokens of the prompt they are added to."""
+    prompts: tuple[int, ...] = (1024, 8192)
+    """Lengths of prompts for the time to the first token."""
+    repeats: int = 5
+    """Generations that are timed."""
+    device: str = "auto"
+    """cpu, cuda, or auto for the fastest there is."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+@dataclass(frozen=True)
+class DecodeResult:
+    """Speed of one model in one mode of execution."""
+
+    size: str
+    arch: Arch
+    mode: Mode
+    batch: int
+    tokens_per_s: float
+    """Steps a second times sequences."""
+    step_ms: float
+    weight_bytes: int
+    """Read for every step."""
+    bound_step_ms: float
+    """weight_bytes at the speed of a copy."""
+    first_token_ms: dict[int, float]
+    """By length of the prompt."""
+
+    @property
+    def share_of_bound(self) -> float:
+        return self.bound_step_ms / self.step_ms
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(DecodeFlags, argv, "bench decode")
+
+    from spherelm.bench.report import environment, print_table
+    from spherelm.train.device import choose_device
+
+    device = choose_device(flags.device)
+    on_cuda = device.type == "cuda"
+    size = flags.size or ("0.5b-1k" if on_cuda else "nano")
+    modes = flags.modes or (("fused", "compiled", "graph") if on_cuda else ("eager",))
+    speed = copy_speed(device)
+    results = [
+        measure(size, arch, mode, flags, device, speed) for mode in modes for arch in flags.archs
+    ]
+    if flags.json:
+        rows = [{**asdict(r), "share_of_bound": r.share_of_bound} for r in results]
+        report = {"environment": environment(device), "copy_bytes_per_s": speed, "decode": rows}
+        print(json.dumps(report))
+        return 0
+    firsts = [f"first of {length:,} ms" for length in flags.prompts]
+    columns = ["", "tokens/s", "step ms", "bound ms", "share of bound", *firsts]
+    table = [
+        [
+            f"{r.arch} {r.mode}",
+            f"{r.tokens_per_s:,.0f}",
+            f"{r.step_ms:.3f}",
+            f"{r.bound_step_ms:.3f}",
+            f"{r.share_of_bound:.1%}",
+            *(f"{r.first_token_ms[length]:.1f}" for length in flags.prompts),
+        ]
+        for r in results
+    ]
+    title = f"decode {size}, batch {flags.batch}, copy {speed / 1e12:.2f} TB/s"
+    print_table(title, columns, table, device)
+    return 0
+
+
+def copy_speed(device: torch.device) -> float:
+    """Bytes a second that a large copy reads and writes."""
+    import torch
+
+    from spherelm.bench.timing import measure as time_of
+
+    numbers = 1 << (28 if device.type == "cuda" else 24)
+    source = torch.ones(numbers, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    timing = time_of(lambda: target.copy_(source), device, repeats=10)
+    return 2 * source.nbytes / (timing.median / 1e3)
+
+
+def measure(
+    size: str, arch: Arch, mode: Mode, flags: DecodeFlags, device: torch.device, speed: float
+) -> DecodeResult:
+    """Build one model with fresh weights and time its generation."""
+    import torch
+
+    from spherelm import presets
+    from spherelm.generate.engine import Engine
+    from spherelm.model.transformer import Transformer
+
+    torch.compiler.reset()
+    with torch.device("meta"):
+        model = Transformer(presets.get(f"{arch}-{size}").model)
+    model.to_empty(device=device)
+    model.reset_parameters()
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    engine = Engine(
+        model,
+        dtype,
+        compile=mode == "compiled",
+        fused=mode == "fused",
+        cuda_graphs=mode != "eager",
+    )
+    del model
+    one, many = (
+        _seconds(engine, flags.batch, flags.prompt, n, flags.repeats) for n in (1, flags.new)
+    )
+    step = (many - one) / (flags.new - 1)
+    weights = weight_bytes(engine)
+    return DecodeResult(
+        size=size,
+        arch=arch,
+        mode=mode,
+        batch=flags.batch,
+        tokens_per_s=flags.batch / step,
+        step_ms=step * 1e3,
+        weight_bytes=weights,
+        bound_step_ms=weights / speed * 1e3,
+        first_token_ms={
+            length: 1e3 * _seconds(engine, 1, length, 1, flags.repeats) for length in flags.prompts
+        },
+    )
+
+
+def weight_bytes(engine: Engine) -> int:
+    """Bytes of all that a step reads: every tensor but the input embedding."""
+    folded = engine.model
+    tensors = [folded.E_output, *(t for layer in folded.layers for t in layer if t is not None)]
+    return sum(t.nbytes for t in tensors)
+
+
+def _seconds(engine: Engine, batch: int, prompt: int, new: int, repeats: int) -> float:
+    """The median time of a generation, from prompts on the host to tokens on the host."""
+    import statistics
+    import time
+
+    from spherelm.generate.sampling import Sampling
+
+    vocabulary = engine.model.config.vocab_size
+    prompts = [[(7 * i + row) % vocabulary for i in range(prompt)] for row in range(batch)]
+
+    def once() -> float:
+        began = time.perf_counter()
+        engine.generate(prompts, max_new_tokens=new, sampling=Sampling(temperature=0))
+        return time.perf_counter() - began
+
+    once()  # compiles and captures
+    return statistics.median(once() for _ in range(repeats))
