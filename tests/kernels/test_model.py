@@ -163,7 +163,7 @@ def test_training_follows_the_reference_path() -> None:
 
     plain, other_seed, ours = losses(0, "reference"), losses(1, "reference"), losses(0, "triton")
     late = slice(100, 200)
-    assert statistics.mean(plain[late]) < plain[0] - 1  # it learns
+    assert statistics.mean(plain[late]) < plain[0] - 0.5  # it learns
     spread = statistics.mean(abs(a - b) for a, b in zip(plain[late], other_seed[late], strict=True))
     ours_off = statistics.mean(abs(a - b) for a, b in zip(plain[late], ours[late], strict=True))
     assert ours_off <= spread

@@ -64,11 +64,12 @@ def cross_entropy_kernel(
             tl.store(z_ptr + columns, gradient * scale, mask=mask)
 
 
-def _product_in_float32(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b of low-precision matrices, accumulated and returned in float32."""
+def _add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
+    """total += a @ b in float32, whatever the precision of a and b."""
     if a.is_cuda and a.dtype != torch.float32:
-        return torch.mm(a, b, out_dtype=torch.float32)
-    return a.float() @ b.float()
+        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+    else:
+        total.addmm_(a.float(), b.float())
 
 
 @torch.library.custom_op("spherelm::linear_cross_entropy", mutates_args=())
@@ -90,7 +91,7 @@ def summed_loss(
 
     losses = torch.empty(N, dtype=torch.float32, device=h.device)
     grad_h = torch.empty_like(h) if with_gradients else h.new_empty(0)
-    grad_E = h.new_empty(0, dtype=torch.float32)
+    grad_E = h.new_zeros(E_output.shape if with_gradients else (0,), dtype=torch.float32)
     chunk = max(1, min(N, _CHUNK_LOGITS // V))
     for start in range(0, N, chunk):
         part = slice(start, min(N, start + chunk))
@@ -101,8 +102,7 @@ def summed_loss(
         )  # fmt: skip
         if with_gradients:
             torch.mm(logits, folded, out=grad_h[part])
-            product = _product_in_float32(logits.t(), h[part])
-            grad_E = product if start == 0 else grad_E.add_(product)
+            _add_product_(grad_E, logits.t(), h[part])
         del logits  # before the next chunk's are made
     if with_gradients and s_z is not None:
         grad_s = torch.linalg.vecdot(grad_E, E_output.float())
