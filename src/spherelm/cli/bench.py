@@ -9,6 +9,7 @@ from spherelm.errors import UserError, nearest
 BENCHMARKS = {
     "step": "spherelm.bench.step",
     "kernels": "spherelm.bench.kernels",
+    "decode": "spherelm.bench.decode",
     "data": "spherelm.bench.data",
 }
 """Each is a module with `main(argv)`."""
