@@ -156,6 +156,21 @@ def test_low_precision_keeps_the_factors_in_float32(tmp_path: Path) -> None:
     assert model(tokens()).logits.isfinite().all()
 
 
+def test_the_callback_retracts() -> None:
+    import spherelm.hub as hub
+
+    model = as_hf(on_sphere())
+    expected = [matrix.detach().clone() for matrix, _ in model.matrices()]
+    with torch.no_grad():
+        for matrix, _ in model.matrices():
+            matrix.mul_(3.0)
+    hub.RetractionCallback().on_optimizer_step(None, None, None, model=model)
+    for (matrix, _), before in zip(model.matrices(), expected, strict=True):
+        torch.testing.assert_close(matrix, before)
+    with pytest.raises(ValueError, match="without --fold"):
+        as_hf(on_sphere(), fold=True).retract_()
+
+
 def test_training_under_the_trainer_stays_on_the_sphere(tmp_path: Path) -> None:
     """The example, on data of its own: norms are 1 after training, and the loss has fallen."""
     from examples.train_with_transformers import main
