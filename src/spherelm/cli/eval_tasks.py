@@ -15,6 +15,8 @@ from spherelm.cli.parse import parse
 from spherelm.errors import UserError
 
 if TYPE_CHECKING:
+    import torch
+
     from spherelm.eval.harness import TaskScore
     from spherelm.eval.journal import Journal
     from spherelm.eval.tasks.catalog import PaperTask
@@ -104,12 +106,13 @@ def _measure(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) 
     saved = find_saved(flags.run)
     tokenizer = find_tokenizer(saved, flags.tokenizer)
     model = read_weights(saved).to(device).eval()
-    journal = _journal(flags, saved)
+    dtype = inference_dtype(flags.dtype, device.type)
+    journal = _journal(flags.out, saved, dtype)
     lm = harness_model(
         model,
         tokenizer,
         batch_size=flags.batch_size,
-        dtype=inference_dtype(flags.dtype, device.type),
+        dtype=dtype,
         journal=journal,
     )
     scores = []
@@ -124,15 +127,15 @@ def _measure(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) 
     return scores
 
 
-def _journal(flags: TaskFlags, saved: Saved) -> Journal:
+def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
     from spherelm import durable
     from spherelm.eval.journal import Journal
 
-    if flags.out is None:
+    if out is None:
         return Journal()
     weights = "manifest.json" if saved.kind == "checkpoint" else "model.safetensors"
-    identity = f"{saved.folder.name} {durable.checksum(saved.folder / weights)} {flags.dtype}"
-    return Journal(Path(flags.out) / "answers.jsonl", identity)
+    identity = f"{saved.folder.name} {durable.checksum(saved.folder / weights)} {dtype}"
+    return Journal(Path(out) / "answers.jsonl", identity)
 
 
 def _print_table(run: str, scores: list[TaskScore], average: float | None) -> None:
