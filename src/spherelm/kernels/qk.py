@@ -89,68 +89,80 @@ def qk_kernel(
 
 @triton.jit
 def qk_backward_kernel(
-    packed_ptr, table_ptr, s_qk_ptr, inverse_ptr, grad_ptr, out_ptr, partial_ptr,
-    tokens, T, table_stride, stride_b, stride_t, stride_h, first_head,
-    H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, PART: tl.constexpr, SPHERE: tl.constexpr,
-    NORM: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
+    packed_ptr, table_ptr, s_qk_ptr, inverse_ptr, grad_q_ptr, grad_k_ptr, grad_v_ptr,
+    out_ptr, partial_ptr, tokens, T, table_stride,
+    q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
+    v_stride_b, v_stride_t, v_stride_h,
+    H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
+    TOKENS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the projected q, k or v (PART). A row is one head of one token; a program
-    keeps its heads and walks over tokens."""
+    """A row is one head of one token; a program keeps HEADS heads of q, or k, or v, and walks."""
+    first_head = tl.program_id(1) * HEADS
+    is_q, is_v = first_head < H, first_head >= H + G
+    if is_q:
+        grad_ptr = grad_q_ptr
+        stride_b, stride_t, stride_h = q_stride_b, q_stride_t, q_stride_h
+    elif is_v:
+        grad_ptr = grad_v_ptr - (H + G) * v_stride_h
+        stride_b, stride_t, stride_h = v_stride_b, v_stride_t, v_stride_h
+    else:
+        grad_ptr = grad_k_ptr - H * k_stride_h
+        stride_b, stride_t, stride_h = k_stride_b, k_stride_t, k_stride_h
+
     row = tl.arange(0, TOKENS * HEADS)
-    slot, head = row // HEADS, tl.program_id(1) * HEADS + row % HEADS
+    slot, head = row // HEADS, first_head + row % HEADS
     column = tl.arange(0, HALF)[None, :]
     inside = (column < K // 2) & (slot >= 0)[:, None]
-    SCALED: tl.constexpr = SPHERE and PART == "q"
-    NORMED: tl.constexpr = SPHERE and NORM and PART != "v"
-    if SCALED:
+    if SPHERE:
         sum_first = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
         sum_second = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
         factor = s_qk_ptr + (head // (H // G) * K)[:, None] + column
-        s_first = tl.load(factor, mask=inside, other=0.0).to(tl.float32)
-        s_second = tl.load(factor + K // 2, mask=inside, other=0.0).to(tl.float32)
+        s_first = tl.load(factor, mask=inside & is_q, other=1.0).to(tl.float32)
+        s_second = tl.load(factor + K // 2, mask=inside & is_q, other=1.0).to(tl.float32)
 
-    # Three stages: the next tokens are on their way while one is worked on.
-    step = tl.num_programs(0) * TOKENS
-    for start in tl.range(tl.program_id(0) * TOKENS, tokens, step, num_stages=3):
+    for start in range(tl.program_id(0) * TOKENS, tokens, tl.num_programs(0) * TOKENS):
         token = start + slot.to(tl.int64)
         b, t = token // T, token % T
         mask = (token < tokens)[:, None] & inside
-        here = (token * ((H + 2 * G) * K) + (first_head + head) * K)[:, None] + column
+        here = (token * ((H + 2 * G) * K) + head * K)[:, None] + column
         at = grad_ptr + (b * stride_b + t * stride_t + head * stride_h)[:, None] + column
         g_first = tl.load(at, mask=mask, other=0.0).to(tl.float32)
         g_second = tl.load(at + K // 2, mask=mask, other=0.0).to(tl.float32)
-        if PART != "v":
+        if not is_v:
             angle = table_ptr + (t * (K // 2))[:, None] + column
             cos = tl.load(angle, mask=mask, other=0.0).to(tl.float32)
             sin = tl.load(angle + table_stride, mask=mask, other=0.0).to(tl.float32)
-            if SCALED or NORMED:
+            if SPHERE:
                 # q is kept as it was projected, k as the unit vector it became.
                 first = tl.load(packed_ptr + here, mask=mask, other=0.0).to(tl.float32)
                 second = tl.load(packed_ptr + here + K // 2, mask=mask, other=0.0).to(tl.float32)
-            if SCALED:
-                first, second = _turn(first, second, cos, sin)
-                if NORMED:
-                    inverse = _inverse_length(first, second)
-                    first, second = first * inverse[:, None], second * inverse[:, None]
-                sum_first += g_first * first
-                sum_second += g_second * second
-                g_first *= s_first * s_first
-                g_second *= s_second * s_second
-            elif NORMED:
-                inverse = tl.load(inverse_ptr + token * G + head, mask=token < tokens, other=1.0)
-            if NORMED:
-                dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
-                g_first = (g_first - first * dot[:, None]) * inverse[:, None]
-                g_second = (g_second - second * dot[:, None]) * inverse[:, None]
+                inverse = tl.full((TOKENS * HEADS,), 1.0, tl.float32)
+                if is_q:
+                    first, second = _turn(first, second, cos, sin)
+                    if NORM:
+                        inverse = _inverse_length(first, second)
+                        first, second = first * inverse[:, None], second * inverse[:, None]
+                    sum_first += g_first * first
+                    sum_second += g_second * second
+                    g_first *= s_first * s_first
+                    g_second *= s_second * s_second
+                elif NORM:
+                    stored = inverse_ptr + token * G + head - H
+                    inverse = tl.load(stored, mask=token < tokens, other=1.0)
+                if NORM:
+                    dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
+                    g_first = (g_first - first * dot[:, None]) * inverse[:, None]
+                    g_second = (g_second - second * dot[:, None]) * inverse[:, None]
             g_first, g_second = _turn(g_first, g_second, cos, -sin)
         tl.store(out_ptr + here, g_first, mask=mask)
         tl.store(out_ptr + here + K // 2, g_second, mask=mask)
 
-    if SCALED:
-        at = (tl.program_id(0) * TOKENS + slot) * (H * K) + head * K
-        at = partial_ptr + at[:, None] + column
-        tl.store(at, sum_first, mask=inside)
-        tl.store(at + K // 2, sum_second, mask=inside)
+    if SPHERE:  # noqa: SIM102 (known when compiling; is_q is not)
+        if is_q:
+            at = (tl.program_id(0) * TOKENS + slot) * (H * K) + head * K
+            at = partial_ptr + at[:, None] + column
+            tl.store(at, sum_first, mask=inside)
+            tl.store(at + K // 2, sum_second, mask=inside)
 
 
 def _run_forward(
@@ -220,26 +232,24 @@ def qkv_backward(
     sphere = s_qk is not None
     tokens, all_heads = batch * T, heads + 2 * kv_heads
     half = block(K // 2)
-    heads_per_tile = math.gcd(heads, kv_heads, 16)
+    heads_per_tile = math.gcd(heads, kv_heads, 16)  # a tile is all of q, or of k, or of v
     tokens_per_tile = max(1, _BACKWARD_TILE // (heads_per_tile * half))
     count = programs(triton.cdiv(tokens, tokens_per_tile), grad_q.device, per_multiprocessor=12)
 
     out = grad_q.new_empty(tokens, all_heads * K)
     slots = count * tokens_per_tile if sphere else 0
-    partial = grad_q.new_empty(slots, kv_heads, heads // kv_heads, K, dtype=torch.float32)
-    first_head = 0
-    for part, grad in (("q", grad_q), ("k", grad_k), ("v", grad_v)):
-        qk_backward_kernel[(count, grad.shape[2] // heads_per_tile)](
-            out if packed is None else packed, table, table if s_qk is None else s_qk,
-            table if inverse is None else inverse, grad, out, partial,
-            tokens, T, table.stride(0), *grad.stride()[:3], first_head,
-            H=heads, G=kv_heads, K=K, PART=part, SPHERE=sphere, NORM=qk_norm,
-            TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half, num_warps=2,
-        )  # fmt: skip
-        first_head += grad.shape[2]
+    partial = grad_q.new_empty(slots, heads, K, dtype=torch.float32)
+    qk_backward_kernel[(count, all_heads // heads_per_tile)](
+        out if packed is None else packed, table, table if s_qk is None else s_qk,
+        table if inverse is None else inverse, grad_q, grad_k, grad_v, out, partial,
+        tokens, T, table.stride(0), *grad_q.stride()[:3], *grad_k.stride()[:3],
+        *grad_v.stride()[:3], H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere,
+        TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half, num_warps=2,
+    )  # fmt: skip
     if s_qk is None:
         return out, partial
-    return out, torch.mul(partial.sum((0, 2)).flatten(), s_qk).mul_(2).to(s_qk.dtype)
+    shared = partial.sum(0).view(kv_heads, heads // kv_heads, K).sum(1)
+    return out, (2 * s_qk * shared.flatten()).to(s_qk.dtype)
 
 
 @qkv_backward.register_fake
@@ -257,7 +267,7 @@ def _(
     kv_heads = grad_k.shape[2]
     out = grad_q.new_empty(batch * T, (heads + 2 * kv_heads) * K)
     if s_qk is None:
-        return out, grad_q.new_empty(0, kv_heads, heads // kv_heads, K, dtype=torch.float32)
+        return out, grad_q.new_empty(0, heads, K, dtype=torch.float32)
     return out, torch.empty(s_qk.shape, dtype=s_qk.dtype, device=s_qk.device)
 
 
