@@ -1,8 +1,8 @@
 """softmax(q kᵀ · scale + M) v through the fastest kernel PyTorch has for the tensors at hand.
 
 cuDNN's kernels come first wherever they apply: on an H200, torch 2.11, head size 64, one layer of
-32,768 tokens forward and backward took 1.11 / 2.66 / 4.71 ms at 1k / 4k / 8k, and SDPA's own flash kernels
-1.65 / 4.17 / 7.58. SDPA falls through the rest in order. `force_attention` names one.
+32,768 tokens forward and backward took 1.11 / 2.66 / 4.71 ms at 1k / 4k / 8k, and SDPA's own flash
+kernels 1.65 / 4.17 / 7.58. SDPA falls through the rest in order. `force_attention` names one.
 
 Shapes: B batch, T time, H heads, G heads of k and v, K head dimension.
 """
