@@ -69,7 +69,7 @@ def _nano(arch: Arch) -> RunConfig:
                 context=256,
             )
         ),
-        optim=_optim(arch, lr=2e-3 if arch == "gpt" else 4e-3, warmup_steps=72),
+        optim=_optim(arch, lr=4e-3, warmup_steps=288),  # the best of docs/results/compare.md
         train=TrainConfig(
             steps=360, batch_size=8, eval_every=24, eval_sequences=64, checkpoint_every=120
         ),

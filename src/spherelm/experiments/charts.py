@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -30,6 +31,8 @@ class Span:
     right: float
     y: float
     text: str
+    above: bool
+    """Whether there is more room for the text above the level than below it."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,8 @@ class Chart:
     whole_x: bool = False
     """Whether x counts things, so that ticks stand at whole numbers and x does not begin at 0."""
     y_from_zero: bool = False
+    y_top: float | None = None
+    """Where curves leave the picture; unset: it holds all of them."""
 
 
 def charts_of(comparison: Comparison) -> list[Chart]:
@@ -62,11 +67,12 @@ def loss_over_tokens(c: Comparison) -> Chart:
     """Validation loss over tokens, and where nGPT reaches the loss at which GPT ends."""
     unit, name = token_unit(c.gpt.tokens)
     reached = c.tokens_to_gpt_loss
+    lines = [_loss_line(side, [(t / unit, loss) for t, loss in side.curve]) for side in c.sides]
     if reached is None:
         span, crossing = None, "nGPT does not reach GPT's final loss."
     else:
         text = f"{c.speedup_tokens:.2f}\u00d7 fewer tokens"
-        span = Span(reached / unit, c.gpt.tokens / unit, c.gpt.final_loss, text)
+        span = _span(c, lines, reached / unit, c.gpt.tokens / unit, text)
         crossing = f"nGPT reaches GPT's final loss after {reached / unit:.3g} {name}."
     return Chart(
         name="loss",
@@ -74,22 +80,23 @@ def loss_over_tokens(c: Comparison) -> Chart:
         description=f"{_ends(c)} {crossing}",
         x_label=f"{name} trained on",
         y_label="validation loss",
-        lines=[_loss_line(side, [(t / unit, y) for t, y in side.curve]) for side in c.sides],
+        lines=lines,
         span=span,
+        y_top=_top(c),
     )
 
 
 def loss_over_seconds(c: Comparison) -> Chart:
     """The same over time on this machine."""
     reached = c.tokens_to_gpt_loss
-    span = None
-    if reached is not None and c.speedup_seconds is not None and c.speedup_seconds > 1:
-        ends = c.ngpt.seconds_for(reached), c.gpt.seconds_for(c.gpt.tokens)
-        span = Span(*ends, c.gpt.final_loss, f"{c.speedup_seconds:.2f}\u00d7 less time")
     lines = [
         _loss_line(side, [(side.seconds_for(tokens), loss) for tokens, loss in side.curve])
         for side in c.sides
     ]
+    span = None
+    if reached is not None and c.speedup_seconds is not None and c.speedup_seconds > 1:
+        ends = c.ngpt.seconds_for(reached), c.gpt.seconds_for(c.gpt.tokens)
+        span = _span(c, lines, *ends, f"{c.speedup_seconds:.2f}\u00d7 less time")
     return Chart(
         name="loss-seconds",
         title="Validation loss over training time",
@@ -99,6 +106,7 @@ def loss_over_seconds(c: Comparison) -> Chart:
         y_label="validation loss",
         lines=lines,
         span=span,
+        y_top=_top(c),
     )
 
 
@@ -156,12 +164,34 @@ def limits(chart: Chart) -> tuple[float, float, float, float]:
     left = min(xs) if chart.whole_x else 0.0
     right = max(xs) if max(xs) > left else left + 1
     low = 0.0 if chart.y_from_zero else min(ys)
-    margin = 0.06 * (max(ys) - low) or 0.05 * abs(low) or 1.0
-    return left, right, low if chart.y_from_zero else low - margin, max(ys) + margin
+    high = max(ys) if chart.y_top is None else chart.y_top
+    margin = 0.06 * (high - low) or 0.05 * abs(low) or 1.0
+    return left, right, low if chart.y_from_zero else low - margin, high + margin
 
 
 def _loss_line(side: Side, points: Sequence[tuple[float, float]]) -> Line:
     return Line(f"{side.name} {side.final_loss:.3f}", side.arch, points)
+
+
+def _top(c: Comparison) -> float:
+    """The highest loss after a fifth of the run: what comes before would press the rest flat."""
+    late = (loss for side in c.sides for t, loss in side.curve if t >= 0.2 * side.tokens)
+    return max(late)
+
+
+def _span(c: Comparison, lines: Sequence[Line], left: float, right: float, text: str) -> Span:
+    """The level of GPT's final loss, its text on the side where the curves leave more room."""
+    y, centre = c.gpt.final_loss, (left + right) / 2
+    gpt, ngpt = (_value_at(line.points, centre) for line in lines)
+    return Span(left, right, y, text, above=gpt - y > y - ngpt)
+
+
+def _value_at(points: Sequence[tuple[float, float]], x: float) -> float:
+    """y of a curve at x, on the straight line between two points."""
+    for (x_0, y_0), (x_1, y_1) in itertools.pairwise(points):
+        if x_0 <= x <= x_1:
+            return y_0 + (y_1 - y_0) * (x - x_0) / (x_1 - x_0)
+    return points[0][1] if x < points[0][0] else points[-1][1]
 
 
 def _ends(c: Comparison) -> str:

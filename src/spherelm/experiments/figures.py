@@ -51,12 +51,11 @@ def _draw(axes: Any, chart: Chart) -> None:
         axes.annotate(
             span.text,
             (centre, span.y),
-            (0, -6),
+            (0, 6 if span.above else -6),
             textcoords="offset points",
             ha="center",
-            va="top",
+            va="bottom" if span.above else "top",
             weight="bold",
-            bbox={"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8},
         )
     axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)
     axes.grid(axis="y", alpha=0.3)

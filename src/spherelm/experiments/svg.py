@@ -25,7 +25,8 @@ svg.chart .gpt { stroke: var(--gpt); } svg.chart .gpt-fill { fill: var(--gpt); }
 svg.chart .ngpt { stroke: var(--ngpt); } svg.chart .ngpt-fill { fill: var(--ngpt); }
 svg.chart .other { stroke: var(--other); } svg.chart .other-fill { fill: var(--other); }
 svg.chart .label { font-weight: 600; }
-svg.chart .halo { paint-order: stroke; stroke: var(--card); stroke-width: 5px; }
+svg.chart .span-text { font-size: .85em; }
+svg.chart .halo { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
 .pair svg.chart { font-size: 22px; }
 @media (max-width: 600px) { svg.chart { font-size: 22px; } }
 """
@@ -57,8 +58,14 @@ class _Drawing:
         yield f'<title id="{chart.name}-title">{escape(chart.title)}</title>'
         yield f'<desc id="{chart.name}-description">{escape(chart.description)}</desc>'
         yield from self._axes()
+        yield (
+            f'<clipPath id="{chart.name}-area"><rect x="0" y="{TOP - 6}" width="{WIDTH}" '
+            f'height="{HEIGHT - BOTTOM - TOP + 6}"/></clipPath>'
+        )
+        yield f'<g clip-path="url(#{chart.name}-area)">'
         for line in chart.lines:
             yield from self._line(line)
+        yield "</g>"
         yield from self._labels()
         yield from self._span()
         yield "</svg>"
@@ -110,7 +117,8 @@ class _Drawing:
         left, right, y = self.x(span.left), self.x(span.right), self.y(span.y)
         yield f'<path class="span" d="M{right},{y} H{left} V{HEIGHT - BOTTOM}"/>'
         yield f'<circle class="span-end" cx="{left}" cy="{y}" r="5"/>'
-        yield _text((left + right) / 2, y + 26, span.text, "middle", "label halo")
+        offset = -12 if span.above else 26
+        yield _text((left + right) / 2, y + offset, span.text, "middle", "label span-text halo")
 
 
 def _text(x: float, y: float, text: str, anchor: str, style: str = "", middle: bool = False) -> str:

@@ -39,7 +39,7 @@ Grid = Mapping[str, Sequence[float]]
 GRIDS: dict[Arch, Grid] = {
     "gpt": {
         "lr": (1e-3, 2e-3, 4e-3, 8e-3),
-        "warmup": (0.0, 0.1, 0.2, 0.4),
+        "warmup": (0.0, 0.1, 0.2, 0.4, 0.6, 0.8),
     },
     "ngpt": {
         "lr": (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2),

@@ -1,0 +1,134 @@
+"""What a comparison computes, on curves made by hand, and what it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from spherelm import presets
+from spherelm.config import DataConfig
+from spherelm.errors import UserError
+from spherelm.experiments.compare import ARCHS, claim, configure, tokens_to_reach
+from spherelm.experiments.departures import departures
+from spherelm.experiments.table import rows, verdict
+from spherelm.train.run_dir import RunDir, create
+from tests.experiments.made import comparison
+
+
+@pytest.mark.parametrize(
+    ("curve", "loss", "tokens"),
+    [
+        ([(100, 4.0), (200, 3.0), (300, 2.0)], 2.5, 250),  # halfway between two evaluations
+        ([(100, 4.0), (200, 3.0), (300, 2.0)], 3.0, 200),  # exactly at one
+        ([(100, 4.0), (200, 3.0)], 2.9, None),  # never
+        ([(100, 4.0), (200, 3.0)], 4.5, 100),  # before the first evaluation: its upper bound
+        ([(100, 4.0), (200, 2.0), (300, 3.0), (400, 1.0)], 2.5, 175),  # the first of two times
+        ([(100, 4.0), (200, 4.0), (300, 3.0)], 4.0, 100),  # a flat start
+        ([(100, 4.0), (200, 5.0), (300, 3.0)], 3.5, 275),  # up before down
+    ],
+)
+def test_tokens_to_reach_a_loss(curve, loss, tokens):
+    assert tokens_to_reach(curve, loss) == (tokens if tokens is None else pytest.approx(tokens))
+
+
+def test_speed_up_counts_tokens_and_time():
+    made = comparison(gpt=[5.0, 4.0, 3.0, 2.0, 2.0], ngpt=[4.0, 2.0, 1.5, 1.2, 1.0])
+    # nGPT is at GPT's 2.0 after 2 of 5 evaluations; its steps take twice as long.
+    assert made.speedup_tokens == pytest.approx(2.5)
+    assert made.speedup_seconds == pytest.approx(1.25)
+    assert "2.50" in verdict(made)
+
+
+def test_no_speed_up_where_the_loss_is_not_reached():
+    made = comparison(gpt=[3.0, 2.0], ngpt=[3.5, 2.1])
+    assert made.speedup_tokens is None
+    assert made.as_json()["speedup_tokens"] is None
+    assert made.as_json()["speedup_seconds"] is None
+    assert "did not reach" in verdict(made)
+    by_name = {row.what: row for row in rows(made)}
+    assert by_name["tokens to GPT's final loss"].ngpt == "not reached"
+
+
+def runs_of(preset: str, **changes):
+    base = presets.get(f"gpt-{preset}")
+    train = dataclasses.replace(base.train, **changes)
+    return configure(preset, train, DataConfig(), 300, {"gpt": None, "ngpt": 0.5})
+
+
+def test_both_runs_see_the_same_tokens():
+    gpt, ngpt = runs_of("nano", steps=100, seed=7).values()
+    assert gpt.train == ngpt.train
+    assert gpt.data == ngpt.data
+    shape = ("vocab_size", "d_model", "n_layers", "n_heads", "context")
+    assert [getattr(gpt.model, f) for f in shape] == [getattr(ngpt.model, f) for f in shape]
+    assert (gpt.model.arch, ngpt.model.arch) == ARCHS
+    assert gpt.model.vocab_size == 300
+    assert ngpt.optim.lr == 0.5
+
+
+def test_warmup_keeps_its_share_of_a_shorter_run():
+    whole = presets.get("gpt-nano")
+    part = runs_of("nano", steps=whole.train.steps // 4)["gpt"]
+    assert part.optim.warmup_steps == whole.optim.warmup_steps // 4
+
+
+def test_an_unknown_size_names_the_nearest():
+    with pytest.raises(UserError, match="did you mean 'gpt-nano'"):
+        configure("nanno", presets.get("nano").train, DataConfig(), 257, {"gpt": None})
+
+
+def begin(out: Path, runs) -> None:
+    create(RunDir(out / "gpt"), runs["gpt"])
+
+
+def test_a_folder_that_holds_something_is_refused(tmp_path):
+    runs = runs_of("debug")
+    (tmp_path / "thesis.txt").write_text("mine")
+    for resume in ("never", "auto"):
+        with pytest.raises(UserError, match="holds no comparison"):
+            claim(tmp_path, runs, resume=resume, force=False)
+    with pytest.raises(UserError, match="is a file"):
+        claim(tmp_path / "thesis.txt", runs, resume="never", force=True)
+
+
+def test_a_comparison_is_replaced_only_by_force(tmp_path):
+    runs = runs_of("debug")
+    begin(tmp_path, runs)
+    (tmp_path / "report.html").write_text("old")
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="already holds a comparison"):
+        claim(tmp_path, runs, resume="never", force=False)
+    assert (tmp_path / "report.html").exists()
+    claim(tmp_path, runs, resume="never", force=True)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.parametrize("change", [{"steps": 60}, {"seed": 1}, {"batch_size": 4}])
+def test_resuming_another_comparison_is_refused(tmp_path, change):
+    begin(tmp_path, runs_of("debug"))
+    claim(tmp_path, runs_of("debug"), resume="auto", force=False)
+    (field,) = change
+    with pytest.raises(UserError, match=rf"cannot resume with train\.{field}"):
+        claim(tmp_path, runs_of("debug", **change), resume="auto", force=False)
+
+
+def test_departures_from_the_paper_are_those_of_the_configuration():
+    made = comparison(gpt=[3.0], ngpt=[2.0])
+    found = {d.what: d for d in departures(made)}
+    model = made.ngpt.config.model
+    assert found["nGPT: s_z starts at"].here == f"{model.s_z.init:g}"
+    assert found["nGPT: s_z starts at"].paper == "1"
+    assert found["nGPT: alpha_attn starts at"].paper == "0.05"
+    assert "nGPT: s_qk starts at" not in found
+    assert all(d.why for d in found.values())
+
+
+def test_the_paper_itself_departs_only_in_what_it_leaves_open():
+    made = comparison(gpt=[3.0], ngpt=[2.0])
+    gpt, ngpt = (
+        dataclasses.replace(side, config=presets.get(f"{side.arch}-0.5b-1k")) for side in made.sides
+    )
+    paper = dataclasses.replace(made, gpt=gpt, ngpt=ngpt)
+    assert [d.what for d in departures(paper)] == ["learning rate", "matrices are stored in"]
