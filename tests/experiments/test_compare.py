@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spherelm import presets
+from spherelm.cli import main
 from spherelm.config import DataConfig
 from spherelm.errors import UserError
 from spherelm.experiments.compare import ARCHS, claim, configure, tokens_to_reach
@@ -77,6 +78,12 @@ def test_warmup_keeps_its_share_of_a_shorter_run():
 def test_an_unknown_size_names_the_nearest():
     with pytest.raises(UserError, match="did you mean 'gpt-nano'"):
         configure("nanno", presets.get("nano").train, DataConfig(), 257, {"gpt": None})
+
+
+def test_a_preset_of_one_model_is_refused(capsys, tmp_path):
+    assert main(["compare", "--preset", "ngpt-nano", "--out", str(tmp_path / "new")]) == 2
+    assert "a size for both models, as nano" in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def begin(out: Path, runs) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from spherelm.cli.parse import parse
 from spherelm.config import DataConfig, TrainConfig
+from spherelm.errors import UserError
 from spherelm.model.config import Arch
 
 if TYPE_CHECKING:
@@ -58,6 +59,11 @@ def main(argv: list[str]) -> int:
 
     argv = [_long_form(word) for word in argv]
     preset = _value_of("--preset", argv) or "nano"
+    arch, _, size = preset.partition("-")
+    if arch in presets.ARCHS:
+        raise UserError(
+            f"--preset must be a size for both models, as {size or 'nano'}, not {preset}"
+        )
     base = presets.get(f"gpt-{preset}")
     defaults = CompareFlags(out=tyro.MISSING, preset=preset, data=base.data, train=base.train)
     flags = parse(CompareFlags, argv, "compare", default=defaults)
