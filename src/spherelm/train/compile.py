@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from torch import nn
+import torch
 
 from spherelm.model.transformer import Transformer
 
 
 def compile_blocks(model: Transformer) -> None:
-    """Compile every block in place. Blocks of one model share the compiled code."""
+    """Compile every block's forward in place; blocks of one model share the compiled code.
+
+    Not the call as a whole: what hangs on it from outside, such as FSDP2's gathering of weights,
+    stays outside of the graph.
+    """
     for block in model.blocks:
-        assert isinstance(block, nn.Module)
-        block.compile(fullgraph=True)
+        block.forward = torch.compile(block.forward)

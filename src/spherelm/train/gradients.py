@@ -48,11 +48,15 @@ def factors(module: nn.Module) -> list[nn.Parameter]:
 
 def squared_norm(model: Transformer, processes: Processes) -> Tensor:
     """This process's share of the squared norm of all gradients: the shares add up to it."""
-    shares = []
+    by_copies: dict[int, list[Tensor]] = {}
     for parameter in model.parameters():
         if parameter.grad is not None:
             copies = replicas(parameter.grad, processes.world_size)
-            shares.append(torch.linalg.vector_norm(local_rows(parameter.grad)).square() / copies)
+            by_copies.setdefault(copies, []).append(local_rows(parameter.grad))
+    shares = [
+        torch.stack(torch._foreach_norm(gradients)).float().square().sum() / copies
+        for copies, gradients in by_copies.items()
+    ]
     return torch.stack(shares).sum()
 
 

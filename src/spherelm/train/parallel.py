@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 from spherelm.config import TrainConfig
 from spherelm.model.sphere import check_rows_whole
 from spherelm.model.transformer import Transformer
+from spherelm.train.compile import compile_blocks
 from spherelm.train.device import uses_bf16
 from spherelm.train.processes import Processes
 from spherelm.train.tensor_parallel import divide_blocks
@@ -48,12 +49,6 @@ def recompute_in_backward(model: Transformer) -> None:
     """Keep only each block's input; the backward pass computes the block again."""
     for block in model.blocks:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
-
-
-def compile_blocks(model: Transformer) -> None:
-    """Compile each block, not the whole model: depth does not multiply the wait."""
-    for block in model.blocks:
-        block.forward = torch.compile(block.forward)
 
 
 def shard_rows(model: Transformer, mesh: DeviceMesh, bf16: bool) -> None:
