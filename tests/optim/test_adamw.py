@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from spherelm import AdamW, Transformer, attach_retraction, retract_
+from spherelm import AdamW, ModelConfig, Transformer, attach_retraction, retract_
 from spherelm.errors import UserError
 from spherelm.model.sphere import largest_norm_deviation, matrices
 from spherelm.optim.adamw import parameter_groups
@@ -212,3 +212,15 @@ def test_a_closure_gives_its_loss() -> None:
 
     assert optimizer.step(closure) == losses[0]
     assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
+def test_hooks_of_a_user_run_once_a_step() -> None:
+    """torch wraps the step of each optimizer class that was used; ours builds on one of them."""
+    model = Transformer(ModelConfig(vocab_size=8, d_model=8, n_heads=2, n_layers=1, context=4))
+    torch.optim.AdamW(model.parameters())  # from here on torch's own step has hooks, too
+    optimizer = AdamW(model, lr=1e-3)
+    calls = []
+    optimizer.register_step_post_hook(lambda *_: calls.append("after"))
+    model.loss(torch.zeros(1, 4, dtype=torch.long), torch.zeros(1, 4, dtype=torch.long)).backward()
+    optimizer.step()
+    assert calls == ["after"]

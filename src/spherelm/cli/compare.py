@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from spherelm.cli.parse import parse
+from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, TrainConfig
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
@@ -55,10 +55,9 @@ def main(argv: list[str]) -> int:
     import tyro
 
     from spherelm import presets
-    from spherelm.cli.train import _value_of
 
-    argv = [_long_form(word) for word in argv]
-    preset = _value_of("--preset", argv) or "nano"
+    argv = long_forms(argv, SHORT_FORMS)
+    preset = value_of("--preset", argv) or "nano"
     arch, _, size = preset.partition("-")
     if arch in presets.ARCHS:
         raise UserError(
@@ -129,8 +128,3 @@ def _print(comparison: Comparison, out: Path) -> None:
             text = Text.assemble((sample.prompt, "dim"), sample.text)
             console.print(Panel(text, title=f"{side.name} writes", title_align="left"))
     console.print(f"report: {out / 'report.html'}", soft_wrap=True)
-
-
-def _long_form(word: str) -> str:
-    flag, equals, value = word.partition("=")
-    return SHORT_FORMS.get(flag, flag) + equals + value

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from spherelm.errors import UserError
@@ -39,6 +39,27 @@ def parse(flags: type[A], argv: list[str], verb: str, default: A | None = None) 
         if stop.code in (0, None):
             raise
     raise UserError(f"{_one_line(complaint.getvalue())} (spherelm {verb} --help lists the options)")
+
+
+def long_forms(argv: list[str], short_forms: Mapping[str, str]) -> list[str]:
+    """`argv` with short flags, such as --steps, spelt out, such as --train.steps."""
+    words = []
+    for word in argv:
+        flag, equals, value = word.partition("=")
+        words.append(short_forms.get(flag, flag) + equals + value)
+    return words
+
+
+def value_of(flag: str, argv: list[str]) -> str | None:
+    """The value given to a flag on which the defaults of others depend, before all are parsed."""
+    for i, word in enumerate(argv):
+        if word.startswith(f"{flag}="):
+            return word.partition("=")[2]
+        if word == flag:
+            if i + 1 == len(argv):
+                raise UserError(f"{flag} needs a value")
+            return argv[i + 1]
+    return None
 
 
 @contextlib.contextmanager

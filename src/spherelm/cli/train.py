@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from spherelm.cli.parse import parse
+from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
-from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ class TrainFlags:
 
 
 def main(argv: list[str]) -> int:
-    argv = [_long_form(word) for word in argv]
+    argv = long_forms(argv, SHORT_FORMS)
     base = _base_config(argv)
     flags = parse(
         TrainFlags,
@@ -123,35 +122,18 @@ def _as_json(result: TrainResult, out: Path) -> dict[str, object]:
     }
 
 
-def _long_form(word: str) -> str:
-    flag, equals, value = word.partition("=")
-    return SHORT_FORMS.get(flag, flag) + equals + value
-
-
 def _base_config(argv: list[str]) -> RunConfig:
     """The preset and TOML file that the flags build on; a resumed run's own when none is named."""
     from spherelm import presets
     from spherelm.config_io import read_toml
 
-    preset, config = _value_of("--preset", argv), _value_of("--config", argv)
-    out, resume = _value_of("--out", argv), _value_of("--resume", argv)
+    preset, config = value_of("--preset", argv), value_of("--config", argv)
+    out, resume = value_of("--out", argv), value_of("--resume", argv)
     own = Path(out) / "config.toml" if out is not None else None
     if preset is None and config is None and resume == "auto" and own is not None and own.exists():
         return read_toml(own, RunConfig())
     run = presets.get(preset or "nano")
     return run if config is None else read_toml(config, run)
-
-
-def _value_of(flag: str, argv: list[str]) -> str | None:
-    """The value given to a flag, before the flags are parsed."""
-    for i, word in enumerate(argv):
-        if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
-        if word == flag:
-            if i + 1 == len(argv):
-                raise UserError(f"{flag} needs a value")
-            return argv[i + 1]
-    return None
 
 
 def _missing() -> str:

@@ -8,11 +8,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from spherelm.data.dataset import TokenDataset, TokenSplit
-from spherelm.errors import UserError
 from spherelm.experiments.compare import Sample
 from spherelm.model.config import Arch
-from spherelm.model.transformer import Transformer
-from spherelm.train import checkpoint as checkpoints
 from spherelm.train.device import choose_device
 from spherelm.train.run_dir import RunDir
 
@@ -27,15 +24,15 @@ def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch
 
     Empty where the data has no tokenizer to write text with.
     """
+    from spherelm.exchange.load import load_model
     from spherelm.generate.engine import generate
 
-    try:
-        tokenizer = dataset.tokenizer()
-    except UserError:
+    if not any(run_dir.tokenizer.is_dir() for run_dir in runs.values()):
         return {}
     samples: dict[Arch, Sample] = {}
     for arch, run_dir in runs.items():
-        model = trained_model(run_dir)
+        model, tokenizer, config = load_model(run_dir.root)
+        model.to(choose_device(config.train.device)).eval()
         prompt = first_tokens(dataset.val, min(PROMPT_TOKENS, model.config.context // 2))
         (ids,) = generate(
             model,
@@ -46,19 +43,6 @@ def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch
         )
         samples[arch] = Sample(*(printable(tokenizer.decode(part)) for part in (prompt, ids)))
     return samples
-
-
-def trained_model(run_dir: RunDir) -> Transformer:
-    """The model of a run's newest checkpoint, on the device the run asked for."""
-    config = run_dir.read_config()
-    checkpoint = checkpoints.latest(run_dir.checkpoints)
-    if checkpoint is None:
-        raise UserError(f"{run_dir.root} has no checkpoint; continue the run with --resume auto")
-    checkpoints.verify(checkpoint)
-    model = Transformer(config.model)
-    tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-    checkpoints.load_tensors(checkpoint, tensors)
-    return model.to(choose_device(config.train.device)).eval()
 
 
 def first_tokens(split: TokenSplit, n: int) -> list[int]:

@@ -83,7 +83,7 @@ class AdamW(torch.optim.AdamW):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
         if not self._is_fused():
-            loss = super().step(closure)
+            loss = _plain_step()(self, closure)
             for group in self.param_groups:
                 if group["on_sphere"]:
                     for matrix in group["params"]:
@@ -134,6 +134,15 @@ class AdamW(torch.optim.AdamW):
                     factor=self._factor,
                 )
         self._factor = None
+
+
+def _plain_step() -> Callable[..., Any]:
+    """`torch.optim.AdamW.step` without the hooks that torch wraps it in once it has been used.
+
+    Our own step is wrapped likewise; with both, hooks of a user would run twice.
+    """
+    step: Any = torch.optim.AdamW.step
+    return step.__wrapped__ if getattr(step, "hooked", False) else step
 
 
 def _lists(count: int) -> tuple[list[Tensor], ...]:

@@ -37,6 +37,9 @@ from spherelm import durable
 from spherelm.errors import UserError
 from spherelm.train.processes import Processes
 
+# It is meant: a run without torchrun is one process.
+warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable")
+
 FORMAT = 1
 _NAME = re.compile(r"step_(\d+)")
 
@@ -89,17 +92,16 @@ class Writing:
             processes.from_main(self._begin)
             writer = HuggingFaceStorageWriter(str(self._temporary), save_distributed=True)
             alone = processes.mesh is None
-            with _quiet():
-                if background:
-                    group = processes.background_group
-                    self._future = cast(
-                        "Future[Any]",
-                        async_save(
-                            dict(tensors), storage_writer=writer, process_group=group, no_dist=alone
-                        ),
-                    )
-                else:
-                    dcp_save(dict(tensors), storage_writer=writer, no_dist=alone)
+            if background:
+                group = processes.background_group
+                self._future = cast(
+                    "Future[Any]",
+                    async_save(
+                        dict(tensors), storage_writer=writer, process_group=group, no_dist=alone
+                    ),
+                )
+            else:
+                dcp_save(dict(tensors), storage_writer=writer, no_dist=alone)
 
     def done(self) -> bool:
         """Whether this process has written its share."""
@@ -165,12 +167,11 @@ def verify(checkpoint: Path) -> dict[str, Any]:
 
 def load_tensors(checkpoint: Path, into: Mapping[str, Tensor]) -> None:
     """Fill the given tensors, whole or sharded, from a verified checkpoint."""
-    with _quiet():
-        dcp_load(
-            dict(into),
-            storage_reader=HuggingFaceStorageReader(str(checkpoint)),
-            no_dist=not torch.distributed.is_initialized(),
-        )
+    dcp_load(
+        dict(into),
+        storage_reader=HuggingFaceStorageReader(str(checkpoint)),
+        no_dist=not torch.distributed.is_initialized(),
+    )
 
 
 def prune(folder: Path, keep_last: int) -> None:
@@ -245,11 +246,3 @@ def _reason(error: BaseException) -> str:
 
 def _clear(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """torch.distributed.checkpoint warns that there is one process; that is what we mean."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        yield
