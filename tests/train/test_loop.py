@@ -174,3 +174,15 @@ def test_a_vocabulary_smaller_than_the_datas_is_refused(
     with pytest.raises(UserError, match=r"vocabulary of 257.*model.vocab_size is 100"):
         train(small, dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_has_the_validation_loss_of_its_own_step_or_none(
+    tmp_path: Path, dataset: TokenDataset
+) -> None:
+    """Which checkpoint is the best must not depend on a loss measured before it."""
+    fields = {"train.eval_every": 4, "train.checkpoint_every": 3, "train.keep_last": 9}
+    train(override(tiny("ngpt"), fields), dataset, tmp_path)
+    lines = {m["step"]: m for m in read_metrics(RunDir(tmp_path).metrics)}
+    for step, expected in ((3, None), (6, None), (12, lines[12]["val_loss"])):
+        state = json.loads((tmp_path / f"checkpoints/step_{step}/state.json").read_text())
+        assert state["val_loss"] == expected

@@ -128,7 +128,8 @@ def _print_table(run: str, report: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(title=f"{run} on {report['text']}", show_header=False)
+    text = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
+    table = Table(title=f"{run} on {text}", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name in ("loss", "perplexity", "bits_per_byte", "tokens", "text_bytes"):

@@ -128,10 +128,9 @@ def train(
     else:
         tokenizer = dataset.path / "tokenizer"
         processes.from_main(lambda: run_dirs.create(run_dir, run, tokenizer))
-    try:
-        return trainer.run_to_end()
-    finally:
-        processes.close()
+    result = trainer.run_to_end()
+    processes.close()
+    return result
 
 
 class Trainer:
@@ -163,6 +162,8 @@ class Trainer:
         )
         self.step = 0
         self.val_loss: float | None = None
+        """The newest validation loss, measured at step `evaluated_at`."""
+        self.evaluated_at: int | None = None
 
     # ------------------------------------------------------------------ start and end
 
@@ -330,7 +331,7 @@ class Trainer:
         """Measure the validation loss and write it into the line of the step just taken."""
         with self._clock.paused():
             evaluation = self.evaluate()
-        self.val_loss = evaluation.loss
+        self.val_loss, self.evaluated_at = evaluation.loss, self.step
         bytes_per_token = self.dataset.val.bytes_per_token
         bits = None if bytes_per_token is None else evaluation.bits_per_byte(bytes_per_token)
         extra: dict[str, Any] = {"val_loss": evaluation.loss}
@@ -369,7 +370,7 @@ class Trainer:
                     "data": self.dataset.fingerprint,
                     "loader": self.loader.state_dict(),
                     "random": collect_random_state(),
-                    "val_loss": self.val_loss,
+                    "val_loss": self.val_loss if self.evaluated_at == self.step else None,
                 },
                 self.processes,
                 background=self.run.train.background_checkpoints,
