@@ -28,7 +28,7 @@ def newest_step(out: Path) -> int:
 def test_kill_9_at_ten_moments_changes_nothing(tmp_path: Path, corpus: Path) -> None:
     """Five kills fall into the writing of a checkpoint, five after a random number of steps."""
     # A checkpoint at every step, so that kills are likely to hit one, and enough steps for all.
-    more = {"train__steps": 40, "train__checkpoint_every": 1, "train__eval_every": 10}
+    more = {"train__steps": 80, "train__checkpoint_every": 1, "train__eval_every": 10}
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     assert run(flags(whole, corpus, **more), tmp_path / "log")[0] == 0
     draw = random.Random(0)
@@ -52,7 +52,7 @@ def test_kill_9_at_ten_moments_changes_nothing(tmp_path: Path, corpus: Path) -> 
     status, output = run([*flags(killed, corpus, **more), "--resume", "auto"], tmp_path / "log")
     assert status == 0, output
     assert f"resuming from {killed}/checkpoints/step_{last}" in output
-    (a,), (b,) = (out.glob("checkpoints/step_40/*.safetensors") for out in (whole, killed))
+    (a,), (b,) = (out.glob("checkpoints/step_80/*.safetensors") for out in (whole, killed))
     first, second = load_file(a), load_file(b)
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
