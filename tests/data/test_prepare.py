@@ -1,12 +1,15 @@
 """`spherelm prepare`: what it writes, from every kind of input, and what it refuses."""
 
 import bz2
+import contextlib
 import gzip
 import io
 import json
 import lzma
 import os
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -297,14 +300,36 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
         assert sorted(tmp_path.rglob("*")) == before, name
 
 
-def test_an_unreadable_file_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "secret.txt"
-    path.write_text("text")
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("root reads everything")
-    assert main(["prepare", str(path), "--out", str(tmp_path / "out")]) == 2
-    assert f"cannot read {path}: Permission denied" in capsys.readouterr().err
+@contextlib.contextmanager
+def as_an_ordinary_user() -> Iterator[None]:
+    """Root may read everything: be nobody for a while."""
+    root = os.geteuid() == 0
+    if root:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        if root:
+            os.seteuid(0)
+
+
+def test_an_unreadable_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    # What the verb imports may lie where nobody can read it: let it be imported before.
+    assert main(["prepare", "no-such-file.txt", "--out", "no-such-folder"]) == 2
+    capsys.readouterr()
+    with tempfile.TemporaryDirectory() as folder:  # pytest's own folders are closed to others
+        os.chmod(folder, 0o755)
+        path, out = Path(folder, "secret.txt"), Path(folder, "out")
+        path.write_text("text")
+        path.chmod(0)
+        with as_an_ordinary_user():
+            assert not os.access(path, os.R_OK, effective_ids=True)
+            status = main(["prepare", str(path), "--out", str(out)])
+        said = capsys.readouterr().err
+        assert status == 2, said
+        assert f"cannot read {path}: Permission denied" in said
+        assert said.count("\n") == 1
+        assert not out.exists()
 
 
 def test_the_folder_must_be_ours(text_file: Path, tmp_path: Path) -> None:
