@@ -55,6 +55,7 @@ MISTAKES: dict[type, list[tuple[str, Any]]] = {
         *switches("background_checkpoints"),
         ("device", 0),
         ("precision", "fp16"),
+        ("attention", "slow"),
         ("weight_storage", "auto"),
         ("wandb_project", 3),
     ],

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from spherelm.backends import AttentionBackend
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
 from spherelm.validate import (
@@ -87,6 +88,8 @@ class TrainConfig:
     """cpu, cuda, mps, or auto for the fastest there is."""
     precision: Precision = "auto"
     """Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
+    attention: AttentionBackend = "auto"
+    """How attention is computed on CUDA; auto takes the fastest that applies."""
     weight_storage: WeightStorage = "fp32"
     """bf16 stores the matrices as the paper did; it is known to hurt the baseline."""
     activation_checkpointing: bool = False
@@ -120,6 +123,7 @@ class TrainConfig:
         if self.micro_batch_size is not None:
             require_int("train.micro_batch_size", self.micro_batch_size)
         require_choice("train.precision", self.precision, get_args(Precision))
+        require_choice("train.attention", self.attention, get_args(AttentionBackend))
         require_choice("train.weight_storage", self.weight_storage, get_args(WeightStorage))
         for name in ("activation_checkpointing", "compile", "deterministic"):
             require_bool(f"train.{name}", getattr(self, name))

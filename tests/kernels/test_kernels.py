@@ -143,13 +143,33 @@ def test_linear_cross_entropy(
         return run
 
     inputs = draw([(1, rows, D), (V, D), *([(V,)] if scaled else [])], dtype, device)
-    # s_z · E_output is rounded for the product, and dL/dz for the products after it.
+    # s_z · E_output is rounded for the product, dL/dz for the products after it, and dL/dh twice.
     assert_as_exact_as_plain(
         with_triton(loss(kernels.linear_cross_entropy)),
         loss(reference.linear_cross_entropy),
         inputs,
-        roundings=2,
+        roundings=3,
     )
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_vocabulary_too_large_to_hold_is_read_twice(
+    scaled: bool, dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from spherelm.kernels import cross_entropy
+
+    inputs = draw([(1, 5, 24), (5003, 24), *([(5003,)] if scaled else [])], dtype, device)
+    targets = torch.tensor([[3, -100, 5002, 0, 4096]], device=device)
+
+    def loss(h: Tensor, E_output: Tensor, *s_z: Tensor) -> Tensor:
+        s = s_z[0] if s_z else None
+        return kernels.linear_cross_entropy(h, E_output, s, targets, -100, "sum")
+
+    held, weights = results(with_triton(loss), inputs)
+    monkeypatch.setattr(cross_entropy, "_LARGEST_ROW", 4096)
+    read_twice, _ = results(with_triton(loss), inputs, weights)
+    for once, twice in zip(held, read_twice, strict=True):
+        torch.testing.assert_close(twice, once)
 
 
 def test_no_target_counts(dtype: torch.dtype, device: str) -> None:
@@ -171,3 +191,14 @@ def test_loss_without_gradients_is_the_same(dtype: torch.dtype, device: str) -> 
         E_output.requires_grad_()
         trained = kernels.linear_cross_entropy(h, E_output, None, targets, -100, "mean")
     assert torch.equal(plain, trained.detach())
+
+
+@pytest.mark.parametrize("V", [1, 100, 40000])
+def test_argmax_is_the_first_of_the_largest(V: int, dtype: torch.dtype, device: str) -> None:
+    (x,) = draw([(3, V)], dtype, device)
+    x[1, V // 2 :] = x[1].max() + 1
+    x[2] = -torch.inf
+    with kernels.use("triton"):
+        found = kernels.argmax(x)
+    assert found.dtype == torch.long
+    assert found.tolist() == [int(x[0].float().argmax()), V // 2, 0]

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from spherelm.backends import AttentionBackend
 from spherelm.cli.parse import parse
 from spherelm.model.config import Arch
 
@@ -43,7 +44,7 @@ class StepFlags:
     """Tokens a step. Unset: 32768 on CUDA, else the preset's."""
     repeats: int = 20
     """Steps of each model that are timed, after some that are not."""
-    attention: Literal["auto", "cudnn", "flash", "efficient", "math", "fa3", "fa4"] = "auto"
+    attention: AttentionBackend = "auto"
     """Which attention to use; auto takes the fastest that applies."""
     device: str = "auto"
     """cpu, cuda, or auto for the fastest there is."""

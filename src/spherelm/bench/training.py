@@ -15,11 +15,11 @@ import torch
 from torch import nn
 
 from spherelm import kernels, presets
+from spherelm.backends import AttentionBackend
 from spherelm.bench.shares import shares
 from spherelm.bench.step import Mode
 from spherelm.bench.timing import Timing, milliseconds
 from spherelm.config import RunConfig
-from spherelm.kernels.attention import Backend
 from spherelm.model.config import Arch
 from spherelm.model.flops import flops_per_token
 from spherelm.model.transformer import Transformer
@@ -69,7 +69,7 @@ def measure_steps(
     device: torch.device,
     tokens: int | None,
     repeats: int,
-    attention: Backend,
+    attention: AttentionBackend,
 ) -> list[StepResult]:
     """Build the models of one size, run them by turns, and leave nothing behind.
 

@@ -13,6 +13,10 @@ does between its products is short enough to be repeated by every program of the
 The stream h is held in float32, in two buffers by turns: one is read by all programs while the
 first of them writes the other.
 
+Where the device can (Hopper and later), a kernel is started before the one it follows has ended
+(programmatic dependent launch): it asks for its weights at once, and waits, in `gdc_wait`, only
+before it reads what the kernels before it have written. So weights are on their way all the time.
+
 Shapes as in `folded`; P parts of the cache.
 """
 
@@ -30,17 +34,45 @@ from spherelm.kernels.reference import NORM_EPS, RMS_NORM_EPS
 
 _NORM_EPS = tl.constexpr(NORM_EPS)
 _RMS_EPS = tl.constexpr(RMS_NORM_EPS)
-_TILE = 8192
-"""Numbers of a matrix that a program holds at once: 16 KiB of bfloat16."""
-_POSITIONS = 64
+_SHAPES = {
+    "qkv": (4096, 2),
+    "o": (16384, 8),
+    "gated": (8192, 1),
+    "o_mlp": (16384, 8),
+    "logits": (16384, 4),
+}
+"""Of each product: numbers of its matrix that a program holds at once, and its warps."""
+_MOST_NUMBERS = 32768
+_ATTENTION_WARPS = 4
+_POSITIONS = 128
 """Entries of the cache that a program looks at together."""
-_PARTS = 8
-"""Parts of the cache at most: with 16 heads they fill the 132 multiprocessors of an H200."""
+_PARTS = 4
+"""Parts of the cache at most."""
 
 
 @triton.jit
-def _unit(x):
-    return x / tl.maximum(tl.sqrt(tl.sum(x * x)), _NORM_EPS)
+def _let_next_start_and_wait():
+    """The next kernel may start; this one goes on when those before it are done."""
+    tl.extra.cuda.gdc_launch_dependents()
+    tl.extra.cuda.gdc_wait()
+
+
+@triton.jit
+def _add_4(a, b, c, d, e, f, g, h):
+    return a + e, b + f, c + g, d + h
+
+
+@triton.jit
+def _update(h, y, alpha):
+    """Norm(h + α (Norm(y) − h)), its sums in one round of the program's threads instead of two.
+
+    With b = y/‖y‖, the squared length of (1−α) h + α b is known from ‖y‖ and three products.
+    """
+    a, c = h - alpha * h, alpha * y
+    yy, aa, ac, cc = tl.reduce((y * y, a * a, a * c, c * c), 0, _add_4)
+    inverse_y = 1 / tl.maximum(tl.sqrt(yy), _NORM_EPS)
+    square = aa + inverse_y * (2 * ac + inverse_y * cc)
+    return (a + c * inverse_y) / tl.maximum(tl.sqrt(tl.maximum(square, 0.0)), _NORM_EPS)
 
 
 @triton.jit
@@ -49,7 +81,7 @@ def _stream(
     E_ptr,
     h_ptr,
     y_ptr,
-    vector_ptr,
+    vector,
     D,
     cols,
     mask,
@@ -67,15 +99,10 @@ def _stream(
     else:
         h = tl.load(h_ptr + cols, mask=mask, other=0.0)
         y = tl.load(y_ptr + cols, mask=mask, other=0.0)
-        if NGPT:
-            alpha = tl.load(vector_ptr + cols, mask=mask, other=0.0).to(tl.float32)
-            h = _unit(h + alpha * (_unit(y) - h))
-        else:
-            h = h + y
+        h = _update(h, y, vector) if NGPT else h + y
     read = h
     if not NGPT:
-        gain = tl.load(vector_ptr + cols, mask=mask, other=0.0).to(tl.float32)
-        read = h * tl.rsqrt(tl.sum(h * h) / D + _RMS_EPS) * gain
+        read = h * tl.rsqrt(tl.sum(h * h) / D + _RMS_EPS) * vector
     return h, read
 
 
@@ -96,6 +123,7 @@ def project_kernel(
     GATED: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """The update of the stream, and a product with it; GATED: u · SiLU(ν) of W_u over W_ν."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -107,7 +135,10 @@ def project_kernel(
     if GATED:
         below = W_ptr + (rows + n_rows)[:, None].to(tl.int64) * D + cols[None, :]
         W_nu = tl.load(below, mask=tile, other=0.0)
-    h, read = _stream(token_ptr, E_ptr, h_ptr, y_ptr, vector_ptr, D, cols, mask, FIRST, NGPT)
+    vector = tl.load(vector_ptr + cols, mask=mask, other=0.0).to(tl.float32)
+    if EARLY:
+        _let_next_start_and_wait()
+    h, read = _stream(token_ptr, E_ptr, h_ptr, y_ptr, vector, D, cols, mask, FIRST, NGPT)
     if tl.program_id(0) == 0:
         tl.store(h_out_ptr + cols, h, mask=mask)
     result = tl.sum(W.to(tl.float32) * read[None, :], axis=1)
@@ -118,12 +149,23 @@ def project_kernel(
 
 
 @triton.jit
-def product_kernel(x_ptr, W_ptr, out_ptr, n_rows, D, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+def product_kernel(
+    x_ptr,
+    W_ptr,
+    out_ptr,
+    n_rows,
+    D,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):
     """out = W x.  x: (D,), W: (n_rows, D)"""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
     tile = (rows < n_rows)[:, None] & (cols < D)[None, :]
     W = tl.load(W_ptr + rows[:, None].to(tl.int64) * D + cols[None, :], mask=tile, other=0.0)
+    if EARLY:
+        _let_next_start_and_wait()
     x = tl.load(x_ptr + cols, mask=cols < D, other=0.0)
     tl.store(out_ptr + rows, tl.sum(W.to(tl.float32) * x[None, :], axis=1), mask=rows < n_rows)
 
@@ -135,9 +177,20 @@ def _rotated(x_ptr, cos, sin, half, i, mask, NORMALIZE: tl.constexpr):
     b = tl.load(x_ptr + half + i, mask=mask, other=0.0)
     first, second = a * cos - b * sin, b * cos + a * sin
     if NORMALIZE:
-        length = tl.maximum(tl.sqrt(tl.sum(first * first) + tl.sum(second * second)), _NORM_EPS)
+        length = tl.maximum(tl.sqrt(tl.sum(first * first + second * second)), _NORM_EPS)
         first, second = first / length, second / length
     return first, second
+
+
+@triton.jit
+def _entries(cache_ptr, t, position, i, mask, D_K: tl.constexpr):
+    """Entries of the cache before `position`, as their two halves; 0 elsewhere."""
+    here = cache_ptr + t[:, None] * D_K + i[None, :]
+    seen = (t < position)[:, None] & mask[None, :]
+    return (
+        tl.load(here, mask=seen, other=0.0),
+        tl.load(here + D_K // 2, mask=seen, other=0.0),
+    )
 
 
 @triton.jit
@@ -163,6 +216,7 @@ def attention_kernel(
     PARTS: tl.constexpr,
     POSITIONS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """One head's attention over one part of the cache: the largest score, the sum of exponentials,
     and the sum of values; the first part also counts the new token, and writes it to the cache.
@@ -175,15 +229,23 @@ def attention_kernel(
     position = tl.load(position_ptr)
     cos = tl.load(rope_ptr + position * half + i, mask=mask, other=0.0)
     sin = tl.load(rope_ptr + rope_stride + position * half + i, mask=mask, other=0.0)
-    q1, q2 = _rotated(qkv_ptr + head * D_K, cos, sin, half, i, mask, NORMALIZE)
+    factor1 = tl.zeros([BLOCK], tl.float32) + scale
+    factor2 = tl.zeros([BLOCK], tl.float32) + scale
     if SCALED:
-        q1 *= tl.load(factors_ptr + head * D_K + i, mask=mask, other=0.0)
-        q2 *= tl.load(factors_ptr + head * D_K + half + i, mask=mask, other=0.0)
-    q1 *= scale
-    q2 *= scale
-
+        factor1 *= tl.load(factors_ptr + head * D_K + i, mask=mask, other=0.0)
+        factor2 *= tl.load(factors_ptr + head * D_K + half + i, mask=mask, other=0.0)
     keys_ptr += kv_head.to(tl.int64) * cache_stride
     values_ptr += kv_head.to(tl.int64) * cache_stride
+    size = tl.cdiv(tl.cdiv(span, PARTS), POSITIONS) * POSITIONS
+    t = part * size + tl.arange(0, POSITIONS)
+    k1, k2 = _entries(keys_ptr, t, position, i, mask, D_K)
+    v1, v2 = _entries(values_ptr, t, position, i, mask, D_K)
+
+    if EARLY:
+        _let_next_start_and_wait()
+    q1, q2 = _rotated(qkv_ptr + head * D_K, cos, sin, half, i, mask, NORMALIZE)
+    q1 *= factor1
+    q2 *= factor2
     best = tl.full([], -float("inf"), tl.float32)
     total = tl.full([], 0.0, tl.float32)
     sum1 = tl.zeros([BLOCK], tl.float32)
@@ -191,28 +253,20 @@ def attention_kernel(
     if part == 0:
         k_ptr = qkv_ptr + (HEADS + kv_head) * D_K
         v_ptr = qkv_ptr + (HEADS + KV_HEADS + kv_head) * D_K
-        k1, k2 = _rotated(k_ptr, cos, sin, half, i, mask, NORMALIZE)
+        new1, new2 = _rotated(k_ptr, cos, sin, half, i, mask, NORMALIZE)
         sum1 += tl.load(v_ptr + i, mask=mask, other=0.0)
         sum2 += tl.load(v_ptr + half + i, mask=mask, other=0.0)
-        best = tl.sum(q1 * k1) + tl.sum(q2 * k2)
+        best = tl.sum(q1 * new1 + q2 * new2)
         total = tl.full([], 1.0, tl.float32)
         if head % (HEADS // KV_HEADS) == 0:
             new = position * D_K + i
-            tl.store(keys_ptr + new, k1, mask=mask)
-            tl.store(keys_ptr + new + half, k2, mask=mask)
+            tl.store(keys_ptr + new, new1, mask=mask)
+            tl.store(keys_ptr + new + half, new2, mask=mask)
             tl.store(values_ptr + new, sum1, mask=mask)
             tl.store(values_ptr + new + half, sum2, mask=mask)
 
-    size = tl.cdiv(tl.cdiv(span, PARTS), POSITIONS) * POSITIONS
-    for start in range(part * size, (part + 1) * size, POSITIONS):
-        t = start + tl.arange(0, POSITIONS)
-        there = t[:, None] * D_K + i[None, :]
-        seen = (t < position)[:, None] & mask[None, :]
-        k1 = tl.load(keys_ptr + there, mask=seen, other=0.0).to(tl.float32)
-        k2 = tl.load(keys_ptr + there + half, mask=seen, other=0.0).to(tl.float32)
-        v1 = tl.load(values_ptr + there, mask=seen, other=0.0).to(tl.float32)
-        v2 = tl.load(values_ptr + there + half, mask=seen, other=0.0).to(tl.float32)
-        score = tl.sum(k1 * q1[None, :], axis=1) + tl.sum(k2 * q2[None, :], axis=1)
+    for _ in range(0, size, POSITIONS):
+        score = tl.sum(k1.to(tl.float32) * q1[None, :] + k2.to(tl.float32) * q2[None, :], axis=1)
         score = tl.where(t < position, score, -float("inf"))
         highest = tl.maximum(best, tl.max(score))
         # Where nothing has been seen yet there is no scale to change, and -inf − -inf is NaN.
@@ -220,9 +274,13 @@ def attention_kernel(
         shrink = tl.exp(best - reference)
         weight = tl.exp(score - reference)
         total = total * shrink + tl.sum(weight)
-        sum1 = sum1 * shrink + tl.sum(weight[:, None] * v1, axis=0)
-        sum2 = sum2 * shrink + tl.sum(weight[:, None] * v2, axis=0)
+        sum1 = sum1 * shrink + tl.sum(weight[:, None] * v1.to(tl.float32), axis=0)
+        sum2 = sum2 * shrink + tl.sum(weight[:, None] * v2.to(tl.float32), axis=0)
         best = highest
+        t += POSITIONS
+        within = mask & (tl.max(t) < (part + 1) * size)  # the last round has nothing to fetch
+        k1, k2 = _entries(keys_ptr, t, position, i, within, D_K)
+        v1, v2 = _entries(values_ptr, t, position, i, within, D_K)
 
     slot = part * HEADS + head
     tl.store(best_ptr + slot, best)
@@ -245,6 +303,7 @@ def join_kernel(
     PARTS: tl.constexpr,
     ROWS: tl.constexpr,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):
     """out = W x with x the heads' attention, joined from its parts.  W: (n_rows, D), D = H·K"""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -252,6 +311,8 @@ def join_kernel(
     mask = cols < D
     tile = (rows < n_rows)[:, None] & mask[None, :]
     W = tl.load(W_ptr + rows[:, None].to(tl.int64) * D + cols[None, :], mask=tile, other=0.0)
+    if EARLY:
+        _let_next_start_and_wait()
     head = cols // D_K
     highest = tl.load(best_ptr + head, mask=mask, other=0.0)  # the first part has the new token
     for part in tl.static_range(1, PARTS):
@@ -270,7 +331,7 @@ def join_kernel(
 def applies(model: FoldedModel, batch: int) -> bool:
     """Whether the kernels do what this model needs: one sequence, and the paper's update."""
     paper = model.config.arch == "gpt" or model.config.update == "lerp"
-    wide = model.dtype != torch.float64 and model.config.mlp_width <= 4 * _TILE
+    wide = model.dtype != torch.float64 and model.config.mlp_width <= _MOST_NUMBERS
     return batch == 1 and paper and wide
 
 
@@ -291,7 +352,10 @@ class FusedDecode:
         self._best, self._total = buffer(_PARTS, c.n_heads), buffer(_PARTS, c.n_heads)
         self._parts = buffer(_PARTS, heads)
         self._logits = buffer(1, c.vocab_size)
-        self._nothing = buffer(1)
+        self._nothing = buffer(c.d_model)
+        self._can_start_early = model.device.type == "cuda" and torch.cuda.get_device_capability(
+            model.device
+        ) >= (9, 0)
 
     @torch.no_grad()
     def decode(self, tokens: Tensor, positions: Tensor, cache: Cache, span: int) -> Tensor:
@@ -300,30 +364,30 @@ class FusedDecode:
         # What each product needs for the update before it: an α of nGPT, or the gain of GPT's norm.
         for i, layer in enumerate(model.layers):
             before = self._nothing if i == 0 else model.layers[i - 1].alpha_M
-            self._project(tokens, layer.gain_attn, before, layer.W_qkv, self._qkv, first=i == 0)
+            self._project(
+                "qkv", tokens, layer.gain_attn, before, layer.W_qkv, self._qkv, first=i == 0
+            )
             parts = self._attend(i, layer.q_factors, positions, cache, span)
             self._join(parts, layer.W_o)
-            self._project(
-                tokens, layer.gain_mlp, layer.alpha_A, layer.W_u_nu, self._gated, gated=True
-            )
+            self._project("gated", tokens, layer.gain_mlp, layer.alpha_A, layer.W_u_nu, self._gated)
             self._product(layer.W_o_mlp)
-        self._project(
-            tokens, model.final_gain, model.layers[-1].alpha_M, model.E_output, self._logits
-        )
+        last = model.layers[-1].alpha_M
+        self._project("logits", tokens, model.final_gain, last, model.E_output, self._logits)
         return self._logits
 
     def _project(
         self,
+        product: str,
         tokens: Tensor,
         gain: Tensor | None,
         alpha: Tensor | None,
         W: Tensor,
         out: Tensor,
         first: bool = False,
-        gated: bool = False,
     ) -> None:
+        gated = product == "gated"
         n_rows, D = W.shape[0] // (2 if gated else 1), W.shape[1]
-        rows, block = _tile(D, 2 if gated else 1)
+        rows, block, warps = _tile(product, D, 2 if gated else 1)
         before, after = self._h
         project_kernel[(triton.cdiv(n_rows, rows),)](
             tokens,
@@ -341,7 +405,8 @@ class FusedDecode:
             GATED=gated,
             ROWS=rows,
             BLOCK=block,
-            num_warps=4,
+            num_warps=warps,
+            **self._start(early=not first),
         )
         self._h.reverse()
 
@@ -374,13 +439,14 @@ class FusedDecode:
             PARTS=parts,
             POSITIONS=_POSITIONS,
             BLOCK=triton.next_power_of_2(c.d_k // 2),
-            num_warps=4,
+            num_warps=_ATTENTION_WARPS,
+            **self._start(),
         )
         return parts
 
     def _join(self, parts: int, W_o: Tensor) -> None:
         c = self.model.config
-        rows, block = _tile(W_o.shape[1])
+        rows, block, warps = _tile("o", W_o.shape[1])
         join_kernel[(triton.cdiv(W_o.shape[0], rows),)](
             self._best,
             self._total,
@@ -394,18 +460,33 @@ class FusedDecode:
             PARTS=parts,
             ROWS=rows,
             BLOCK=block,
-            num_warps=4,
+            num_warps=warps,
+            **self._start(),
         )
 
     def _product(self, W: Tensor) -> None:
-        rows, block = _tile(W.shape[1])
+        rows, block, warps = _tile("o_mlp", W.shape[1])
         product_kernel[(triton.cdiv(W.shape[0], rows),)](
-            self._gated, W, self._y, W.shape[0], W.shape[1], ROWS=rows, BLOCK=block, num_warps=4
+            self._gated,
+            W,
+            self._y,
+            W.shape[0],
+            W.shape[1],
+            ROWS=rows,
+            BLOCK=block,
+            num_warps=warps,
+            **self._start(),
         )
 
+    def _start(self, early: bool = True) -> dict[str, bool]:
+        """How a kernel is started: the first of a step after everything, the others early."""
+        if not self._can_start_early:
+            return {"EARLY": False}
+        return {"EARLY": True, "launch_pdl": early}
 
-def _tile(D: int, matrices: int = 1) -> tuple[int, int]:
-    """Rows a program takes, and the power of two that holds a row."""
+
+def _tile(product: str, D: int, matrices: int = 1) -> tuple[int, int, int]:
+    """Rows a program takes, the power of two that holds a row, and the warps for them."""
+    numbers, warps = _SHAPES[product]
     block = triton.next_power_of_2(D)
-    rows = max(1, _TILE // (block * matrices))
-    return min(8, rows), block
+    return max(1, numbers // (block * matrices)), block, warps

@@ -24,6 +24,7 @@ from spherelm.kernels.reference import (
 __all__ = [
     "Execution",
     "add_rms_norm",
+    "argmax",
     "attend",
     "branch_rms_norm",
     "force_attention",
@@ -135,6 +136,15 @@ def linear_cross_entropy(
             h, E_output, s_z, targets, ignore_index, reduction
         )
     return reference.linear_cross_entropy(h, E_output, s_z, targets, ignore_index, reduction)
+
+
+def argmax(x: Tensor) -> Tensor:
+    """The index of the largest number of each row, the first of several: (N, V) -> (N,)"""
+    if runs_triton(x):
+        from spherelm.kernels import row_argmax
+
+        return row_argmax.argmax(x)
+    return x.argmax(-1)
 
 
 def _in_product_dtype(x: Tensor) -> Tensor:

@@ -1,8 +1,14 @@
-"""softmax(q kᵀ · scale + M) v through the fastest kernel PyTorch has for the tensors at hand.
+"""softmax(q kᵀ · scale + M) v through the fastest kernel there is for the tensors at hand.
 
-cuDNN's kernels come first wherever they apply: on an H200, torch 2.11, head size 64, one layer of
-32,768 tokens forward and backward took 1.11 / 2.66 / 4.71 ms at 1k / 4k / 8k, and SDPA's own flash
-kernels 1.65 / 4.17 / 7.58. SDPA falls through the rest in order. `force_attention` names one.
+Measured on an H200 (torch 2.11, flash-attn-4 4.0.0b36, head size 64), milliseconds of one layer of
+32,768 tokens, forward + backward, at sequences of 1k / 4k / 8k:
+
+    FlashAttention 4    0.26 + 0.53    0.61 + 1.52    1.08 + 2.85
+    cuDNN               0.20 + 0.69    0.63 + 1.84    1.25 + 3.43
+    SDPA's flash               1.65           4.17           7.58
+
+So training takes FlashAttention 4 where it is installed, and everything else cuDNN where it
+applies; SDPA falls through the rest in order. `force_attention` names one.
 
 Shapes: B batch, T time, H heads, G heads of k and v, K head dimension.
 """
@@ -11,24 +17,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, get_args
+from typing import get_args
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, activate_flash_attention_impl, sdpa_kernel
 
+from spherelm.backends import AttentionBackend
 from spherelm.errors import UserError
+from spherelm.kernels import flash4
 from spherelm.validate import require_choice
-
-Backend = Literal["auto", "cudnn", "flash", "efficient", "math", "fa3", "fa4"]
 
 _BY_NAME = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "math": SDPBackend.MATH,
-    "fa3": SDPBackend.FLASH_ATTENTION,
-    "fa4": SDPBackend.FLASH_ATTENTION,
+    "fa3": SDPBackend.FLASH_ATTENTION,  # it takes the place of PyTorch's own
 }
 _FASTEST_FIRST = [
     SDPBackend.CUDNN_ATTENTION,
@@ -37,19 +43,21 @@ _FASTEST_FIRST = [
     SDPBackend.MATH,
 ]
 
-_forced: Backend = "auto"
+_forced: AttentionBackend = "auto"
 
 
 @contextmanager
-def force_attention(backend: Backend) -> Iterator[None]:
+def force_attention(backend: AttentionBackend) -> Iterator[None]:
     """Compute attention with this backend alone inside the `with` block."""
     global _forced
-    require_choice("attention", backend, get_args(Backend))
-    if backend in ("fa3", "fa4"):
+    require_choice("attention", backend, get_args(AttentionBackend))
+    if backend == "fa4" and (why := flash4.unavailable()):
+        raise UserError(f"attention fa4 is not to be had here: {why}")
+    if backend == "fa3":
         try:
-            activate_flash_attention_impl(backend.upper())
+            activate_flash_attention_impl("FA3")
         except (ImportError, ModuleNotFoundError, ValueError) as error:
-            raise UserError(f"attention {backend} is not installed here: {error}") from None
+            raise UserError(f"attention fa3 is not to be had here: {error}") from None
     before, _forced = _forced, backend
     try:
         yield
@@ -62,11 +70,29 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -
 
     q: (B, T, H, K), k, v: (B, T, G, K), mask: (B, 1, T, T) -> (B, T, H, K)
     """
+    if _takes_flash4(q, k, mask):
+        return flash4.flash_attention_4(q, k, v, scale)[0]
     if q.is_cuda and (_forced != "auto" or mask is None):
         backends = _FASTEST_FIRST if _forced == "auto" else [_BY_NAME[_forced]]
         with sdpa_kernel(backends, set_priority=True):
             return _attend(q, k, v, mask, scale)
     return _attend(q, k, v, mask, scale)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _trains_with_flash4() -> bool:
+    """Whether it is here, on a device where it was measured to be the fastest."""
+    return flash4.unavailable() is None and torch.cuda.get_device_capability() == (9, 0)
+
+
+def _takes_flash4(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
+    can = mask is None and flash4.takes(q)
+    if _forced == "fa4":
+        if not can:
+            raise UserError("attention fa4 wants bfloat16, heads of 128 at most and no mask")
+        return True
+    trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
+    return can and trains and _forced == "auto" and _trains_with_flash4()
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:

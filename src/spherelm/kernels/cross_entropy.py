@@ -21,10 +21,40 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spherelm.kernels.tiles import block, programs, warps
+
 _CHUNK_LOGITS = 2**28
 """512 MiB of bf16 logits at a time: 8192 tokens of a vocabulary of 32k, enough to fill the GPU."""
+_LARGEST_ROW = 65536
+"""Logits that a program can hold in registers at once; larger vocabularies are read twice."""
+_HELD_STAGES, _HELD_PER_WARP, _HELD_PER_MULTIPROCESSOR = 2, 2048, 1
 _BLOCK = 4096
-_WARPS = 8
+_SCALED_TOGETHER = 2048
+"""Numbers that a program scales."""
+
+
+@triton.jit
+def held_cross_entropy_kernel(
+    logits_ptr, targets_ptr, loss_ptr, rows, V, ignore_index,
+    GRADIENT: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """The loss of each row, and dL/dz over its logits; a row is held whole, and read once."""
+    columns = tl.arange(0, BLOCK)
+    mask = columns < V
+    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
+        z_ptr = logits_ptr + tl.cast(row, tl.int64) * V
+        z = tl.load(z_ptr + columns, mask=mask, other=-float("inf")).to(tl.float32)
+        target = tl.load(targets_ptr + row)
+        counts = target != ignore_index
+        largest = tl.max(z)
+        e = tl.exp(z - largest)
+        total = tl.sum(e)
+        at_target = columns == target
+        loss = tl.log(total) + largest - tl.sum(tl.where(at_target, z, 0.0))
+        tl.store(loss_ptr + row, tl.where(counts, loss, 0.0))
+        if GRADIENT:
+            gradient = e * (1 / total) - tl.where(at_target, 1.0, 0.0)
+            tl.store(z_ptr + columns, tl.where(counts, gradient, 0.0), mask=mask)
 
 
 @triton.jit
@@ -32,7 +62,7 @@ def cross_entropy_kernel(
     logits_ptr, targets_ptr, loss_ptr, V, ignore_index,
     GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The loss of one row, and dL/dz over its logits."""
+    """The same for one row of any length, which is read twice."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets_ptr + row)
     counts = target != ignore_index
@@ -64,12 +94,75 @@ def cross_entropy_kernel(
             tl.store(z_ptr + columns, gradient * scale, mask=mask)
 
 
-def _add_product_(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """total += a @ b in float32, whatever the precision of a and b."""
-    if a.is_cuda and a.dtype != torch.float32:
-        torch.addmm(total, a, b, out_dtype=torch.float32, out=total)
+def _losses_(logits: Tensor, targets: Tensor, losses: Tensor, ignore: int, gradient: bool) -> None:
+    """Write the loss of each row, and over its logits their gradient.  logits: (N, V)"""
+    rows, V = logits.shape
+    if V <= _LARGEST_ROW:
+        size = block(V)
+        held_cross_entropy_kernel[(programs(rows, logits.device, _HELD_PER_MULTIPROCESSOR),)](
+            logits, targets, losses, rows, V, ignore, GRADIENT=gradient, BLOCK=size,
+            STAGES=_HELD_STAGES, num_warps=max(1, min(32, size // _HELD_PER_WARP)),
+        )  # fmt: skip
     else:
-        total.addmm_(a.float(), b.float())
+        cross_entropy_kernel[(rows,)](
+            logits, targets, losses, V, ignore, GRADIENT=gradient, BLOCK=_BLOCK, num_warps=8
+        )
+
+
+@triton.jit
+def scale_rows_kernel(
+    x_ptr, row_factor_ptr, factor_ptr, out_ptr, other_ptr, dot_ptr, rows, D,
+    ROW_FACTOR: tl.constexpr, FACTOR: tl.constexpr, DOT: tl.constexpr,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """out = x · row_factor · factor, dot = (x · other) factor; each factor where it is given."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    columns = tl.arange(0, BLOCK)
+    mask = (row < rows)[:, None] & (columns < D)[None, :]
+    at = row.to(tl.int64)[:, None] * D + columns[None, :]
+    x = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
+    if FACTOR:
+        x *= tl.load(factor_ptr).to(tl.float32)
+    if DOT:
+        other = tl.load(other_ptr + at, mask=mask, other=0.0).to(tl.float32)
+        tl.store(dot_ptr + row, tl.sum(x * other, axis=1), mask=row < rows)
+    if ROW_FACTOR:
+        x *= tl.load(row_factor_ptr + row, mask=row < rows, other=0.0).to(tl.float32)[:, None]
+    tl.store(out_ptr + at, x, mask=mask)
+
+
+def _scale_rows(
+    x: Tensor,
+    dtype: torch.dtype,
+    row_factor: Tensor | None = None,
+    factor: Tensor | None = None,
+    other: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """x · row_factor · factor in `dtype`, and the products of rows (x · other) factor.
+
+    x, other: (N, D), row_factor: (N,), factor: scalar -> (N, D), (N,); empty without `other`
+    """
+    rows, D = x.shape
+    out = torch.empty(rows, D, dtype=dtype, device=x.device)
+    dot = torch.empty(0 if other is None else rows, dtype=torch.float32, device=x.device)
+    size = block(D)
+    rows_together = max(1, _SCALED_TOGETHER // size)
+    scale_rows_kernel[(triton.cdiv(rows, rows_together),)](
+        x, x if row_factor is None else row_factor, x if factor is None else factor, out,
+        x if other is None else other, dot, rows, D,
+        ROW_FACTOR=row_factor is not None, FACTOR=factor is not None, DOT=other is not None,
+        ROWS=rows_together, BLOCK=size, num_warps=warps(rows_together * size, 16),
+    )  # fmt: skip
+    return out, dot
+
+
+def _add_product_(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
+    """total += a @ b in float32, whatever the precision of a and b; the first overwrites it."""
+    beta = 0 if first else 1
+    if a.is_cuda and a.dtype != torch.float32:
+        torch.addmm(total, a, b, beta=beta, out_dtype=torch.float32, out=total)
+    else:
+        total.addmm_(a.float(), b.float(), beta=beta)
 
 
 @torch.library.custom_op("spherelm::linear_cross_entropy", mutates_args=())
@@ -80,35 +173,23 @@ def summed_loss(
     targets: Tensor,
     ignore_index: int,
     with_gradients: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The summed loss, and its gradients: of h, of Ê in float32, of s_z (empty where not asked)."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The summed loss, and its gradients: of h, and of Ê in float32 (empty where not asked)."""
     N, V = h.shape[0], E_output.shape[0]
-    folded = torch.empty_like(E_output, dtype=h.dtype)
-    if s_z is None:
-        folded.copy_(E_output)
-    else:
-        torch.mul(E_output, s_z[:, None], out=folded)
-
+    folded = E_output.to(h.dtype) if s_z is None else _scale_rows(E_output, h.dtype, s_z)[0]
     losses = torch.empty(N, dtype=torch.float32, device=h.device)
     grad_h = torch.empty_like(h) if with_gradients else h.new_empty(0)
-    grad_E = h.new_zeros(E_output.shape if with_gradients else (0,), dtype=torch.float32)
+    grad_E = h.new_empty(E_output.shape if with_gradients else (0,), dtype=torch.float32)
     chunk = max(1, min(N, _CHUNK_LOGITS // V))
     for start in range(0, N, chunk):
         part = slice(start, min(N, start + chunk))
         logits = h[part] @ folded.t()
-        cross_entropy_kernel[(logits.shape[0],)](
-            logits, targets[part], losses[part], V, ignore_index,
-            GRADIENT=with_gradients, BLOCK=_BLOCK, num_warps=_WARPS,
-        )  # fmt: skip
+        _losses_(logits, targets[part], losses[part], ignore_index, with_gradients)
         if with_gradients:
             torch.mm(logits, folded, out=grad_h[part])
-            _add_product_(grad_E, logits.t(), h[part])
+            _add_product_(grad_E, logits.t(), h[part], first=start == 0)
         del logits  # before the next chunk's are made
-    if with_gradients and s_z is not None:
-        grad_s = torch.linalg.vecdot(grad_E, E_output.float())
-    else:
-        grad_s = h.new_empty(0, dtype=torch.float32)
-    return losses.sum(), grad_h, grad_E, grad_s
+    return losses.sum(), grad_h, grad_E
 
 
 @summed_loss.register_fake
@@ -119,37 +200,49 @@ def _(
     targets: Tensor,
     ignore_index: int,
     with_gradients: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    wide = {"dtype": torch.float32, "device": h.device}
+) -> tuple[Tensor, Tensor, Tensor]:
     return (
-        torch.empty((), **wide),  # type: ignore[call-overload]
+        h.new_empty((), dtype=torch.float32),
         torch.empty_like(h) if with_gradients else h.new_empty(0),
-        torch.empty(E_output.shape if with_gradients else (0,), **wide),  # type: ignore[call-overload]
-        torch.empty(s_z.shape if with_gradients and s_z is not None else (0,), **wide),  # type: ignore[call-overload]
+        h.new_empty(E_output.shape if with_gradients else (0,), dtype=torch.float32),
+    )
+
+
+@torch.library.custom_op("spherelm::linear_cross_entropy_backward", mutates_args=())
+def summed_loss_backward(
+    grad_h: Tensor, grad_E: Tensor, E_output: Tensor, s_z: Tensor | None, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The gradients of h, E_output and s_z (empty for GPT), given that of the sum."""
+    other = None if s_z is None else E_output
+    grad_E_output, grad_s_z = _scale_rows(grad_E, E_output.dtype, s_z, grad, other)
+    return _scale_rows(grad_h, grad_h.dtype, factor=grad)[0], grad_E_output, grad_s_z
+
+
+@summed_loss_backward.register_fake
+def _(
+    grad_h: Tensor, grad_E: Tensor, E_output: Tensor, s_z: Tensor | None, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    rows = 0 if s_z is None else E_output.shape[0]
+    return (
+        torch.empty_like(grad_h),
+        torch.empty_like(E_output, memory_format=torch.contiguous_format),
+        E_output.new_empty(rows, dtype=torch.float32),
     )
 
 
 def _setup_context(ctx, inputs, output) -> None:
     _, E_output, s_z, *_ = inputs
-    _, grad_h, grad_E, grad_s = output
-    ctx.mark_non_differentiable(grad_h, grad_E, grad_s)
-    ctx.save_for_backward(grad_h, grad_E, grad_s, s_z)
-    ctx.E_dtype = E_output.dtype
+    _, grad_h, grad_E = output
+    ctx.mark_non_differentiable(grad_h, grad_E)
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(grad_h, grad_E, E_output, s_z)
 
 
 def _backward(ctx, grad, *_):
-    grad_h, grad_E, grad_s, s_z = ctx.saved_tensors
-    if s_z is None:
-        return grad_h * grad, (grad_E * grad).to(ctx.E_dtype), None, None, None, None
-    grad_E_output = grad_E * (s_z.float() * grad)[:, None]
-    return (
-        (grad_h * grad).to(grad_h.dtype),
-        grad_E_output.to(ctx.E_dtype),
-        (grad_s * grad).to(s_z.dtype),
-        None,
-        None,
-        None,
-    )
+    s_z = ctx.saved_tensors[-1]
+    grad_h, grad_E_output, grad_s_z = summed_loss_backward(*ctx.saved_tensors, grad)
+    of_s_z = None if s_z is None else grad_s_z.to(s_z.dtype)
+    return grad_h, grad_E_output, of_s_z, None, None, None
 
 
 summed_loss.register_autograd(_backward, setup_context=_setup_context)
@@ -170,7 +263,7 @@ def linear_cross_entropy(
     flat = targets.flatten()
     total = summed_loss(
         h.flatten(0, -2).contiguous(),
-        E_output,
+        E_output.contiguous(),
         None if s_z is None else s_z.contiguous(),
         flat.contiguous(),
         ignore_index,

@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from spherelm.kernels.reference import NORM_EPS
-from spherelm.kernels.tiles import block, programs
+from spherelm.kernels.tiles import block, programs, sum_rows
 
 _EPS = tl.constexpr(NORM_EPS)
 _TILE, _BACKWARD_TILE = 1024, 512
@@ -222,7 +222,7 @@ def qkv_backward(
     grad_v: Tensor,
     qk_norm: bool,
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of the packed projection and of s_qk (empty for GPT).
+    """The gradient of the packed projection, and Σ_tokens g q̂, float32 (empty for GPT).
 
     grad_q: (B, T, H, K), grad_k, grad_v: (B, T, G, K), of any strides
     """
@@ -246,10 +246,12 @@ def qkv_backward(
         *grad_v.stride()[:3], H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere,
         TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half, num_warps=2,
     )  # fmt: skip
-    if s_qk is None:
-        return out, partial
-    shared = partial.sum(0).view(kv_heads, heads // kv_heads, K).sum(1)
-    return out, (2 * s_qk * shared.flatten()).to(s_qk.dtype)
+    if not sphere:
+        return out, partial.view(0)
+    dot = sum_rows(partial.view(slots, heads * K))
+    if heads != kv_heads:  # a factor is shared by the heads that share a key
+        dot = dot.view(kv_heads, heads // kv_heads, K).sum(1).flatten()
+    return out, dot
 
 
 @qkv_backward.register_fake
@@ -266,9 +268,7 @@ def _(
     batch, T, heads, K = grad_q.shape
     kv_heads = grad_k.shape[2]
     out = grad_q.new_empty(batch * T, (heads + 2 * kv_heads) * K)
-    if s_qk is None:
-        return out, grad_q.new_empty(0, heads, K, dtype=torch.float32)
-    return out, torch.empty(s_qk.shape, dtype=s_qk.dtype, device=s_qk.device)
+    return out, grad_q.new_empty(0 if s_qk is None else kv_heads * K, dtype=torch.float32)
 
 
 class _ProjectQKV(Function):
@@ -295,12 +295,13 @@ class _ProjectQKV(Function):
     @staticmethod
     def backward(ctx: Any, grad_q: Tensor, grad_k: Tensor, grad_v: Tensor) -> Any:
         h, W, table, s_qk, packed, inverse = ctx.saved_tensors
-        grad_packed, grad_s_qk = qkv_backward(
+        grad_packed, dot = qkv_backward(
             packed, table, s_qk, inverse, grad_q, grad_k, grad_v, ctx.qk_norm
         )
+        grad_s_qk = None if s_qk is None else (2 * s_qk * dot).to(s_qk.dtype)
         grad_h = (grad_packed @ W).view(h.shape)
         grad_W = grad_packed.t() @ h.flatten(0, 1)
-        return grad_h, grad_W, None, (None if s_qk is None else grad_s_qk), None, None, None
+        return grad_h, grad_W, None, grad_s_qk, None, None, None
 
 
 def project_qkv(

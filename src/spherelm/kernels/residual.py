@@ -23,7 +23,7 @@ import triton.language as tl
 from torch import Tensor
 
 from spherelm.kernels.reference import NORM_EPS
-from spherelm.kernels.tiles import as_rows, block, load_row, programs, store_row, warps
+from spherelm.kernels.tiles import as_rows, block, load_row, programs, store_row, sum_rows, warps
 
 _EPS = tl.constexpr(NORM_EPS)
 
@@ -101,7 +101,7 @@ def residual_lerp_backward(
         h_rows, y_rows, alpha.contiguous(), grad_rows, grad_h, grad_y, partial, rows, D,
         BLOCK=block(D), num_warps=warps(D, 16),
     )  # fmt: skip
-    return grad_h.view(h.shape), grad_y.view(y.shape), partial.sum(0).to(alpha.dtype)
+    return grad_h.view(h.shape), grad_y.view(y.shape), sum_rows(partial).to(alpha.dtype)
 
 
 @residual_lerp_backward.register_fake

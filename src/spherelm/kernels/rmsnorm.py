@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from spherelm.kernels.reference import RMS_NORM_EPS
-from spherelm.kernels.tiles import as_rows, block, load_row, programs, store_row, warps
+from spherelm.kernels.tiles import as_rows, block, load_row, programs, store_row, sum_rows, warps
 
 _EPS = tl.constexpr(RMS_NORM_EPS)
 
@@ -121,7 +121,7 @@ def rms_norm_backward(
         grad_rows if grad_total is None else as_rows(grad_total), out, partial, rows, D,
         ADD=grad_total is not None, BLOCK=block(D), num_warps=warps(D, 16),
     )  # fmt: skip
-    return out.view(total.shape), partial.sum(0).to(gain.dtype)
+    return out.view(total.shape), sum_rows(partial).to(gain.dtype)
 
 
 @rms_norm_backward.register_fake

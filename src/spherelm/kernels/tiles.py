@@ -33,6 +33,30 @@ def as_rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1]).contiguous()
 
 
+_SUM_ROWS, _SUM_COLUMNS = 64, 16
+
+
+@triton.jit
+def sum_rows_kernel(x_ptr, out_ptr, rows, D, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    total = tl.zeros((ROWS, COLUMNS), tl.float32)
+    for start in range(0, rows, ROWS):
+        row = start + tl.arange(0, ROWS)
+        mask = (row < rows)[:, None] & (column < D)[None, :]
+        total += tl.load(x_ptr + row[:, None] * D + column[None, :], mask=mask, other=0.0)
+    tl.store(out_ptr + column, tl.sum(total, axis=0), mask=column < D)
+
+
+def sum_rows(partial: Tensor) -> Tensor:
+    """The sum of what each program has summed: (programs, D) -> (D,), always in the same order."""
+    rows, D = partial.shape
+    out = torch.empty(D, dtype=torch.float32, device=partial.device)
+    sum_rows_kernel[(triton.cdiv(D, _SUM_COLUMNS),)](
+        partial, out, rows, D, ROWS=_SUM_ROWS, COLUMNS=_SUM_COLUMNS, num_warps=4
+    )
+    return out
+
+
 @triton.jit
 def load_row(pointer, row, stride, columns, mask):
     """One row in float32; 0 beyond its end."""

@@ -13,5 +13,9 @@ def compile_blocks(model: Transformer) -> None:
     Not the call as a whole: what hangs on it from outside, such as FSDP2's gathering of weights,
     stays outside of the graph.
     """
+    from spherelm.kernels.add_in_place import ADD_IN_PLACE  # loads the compiler: a second or more
+
     for block in model.blocks:
-        block.forward = torch.compile(block.forward)
+        block.forward = torch.compile(
+            block.forward, options={"post_grad_custom_post_pass": ADD_IN_PLACE}
+        )

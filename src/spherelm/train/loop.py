@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
+from spherelm import kernels
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
@@ -116,6 +117,18 @@ def train(
 ) -> TrainResult:
     """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes."""
     check_data(run, dataset)
+    with kernels.force_attention(run.train.attention):
+        return _train(run, dataset, out, resume, force, reporter)
+
+
+def _train(
+    run: RunConfig,
+    dataset: TokenDataset,
+    out: Path,
+    resume: Resume,
+    force: bool,
+    reporter: Reporter | None,
+) -> TrainResult:
     processes = Processes(run.parallel, run.train.device)
     run_dir = RunDir(out)
     if processes.restarted:  # by torchrun, after a process of this very run has died

@@ -17,6 +17,7 @@ MAY_CHANGE = {
     "train.device",
     "train.micro_batch_size",
     "train.activation_checkpointing",
+    "train.attention",
     "train.compile",
     "train.deterministic",
     "train.log_every",

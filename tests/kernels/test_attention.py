@@ -1,0 +1,97 @@
+"""Which attention is taken, and FlashAttention 4 held to plain attention where it is installed."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from spherelm import kernels
+from spherelm.errors import UserError
+from spherelm.kernels import attention, flash4
+from tests.kernels.precision import assert_as_exact_as_plain, draw
+
+needs_fa4 = pytest.mark.skipif(
+    torch.cuda.is_available() and flash4.unavailable() is not None,
+    reason="flash-attn-4 is not installed",
+)
+
+
+def test_what_is_not_here_is_said() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("this machine may have them")
+    with pytest.raises(UserError, match="fa4 is not to be had here: it needs a GPU"):
+        kernels.force_attention("fa4").__enter__()
+    with pytest.raises(UserError, match="fa3 is not to be had here"):
+        kernels.force_attention("fa3").__enter__()
+
+
+def test_a_cpu_computes_attention_whatever_is_forced() -> None:
+    q, k, v = (torch.randn(2, 5, 3, 8) for _ in range(3))
+    plain = kernels.attend(q, k, v, None, 0.3)
+    with kernels.force_attention("cudnn"):
+        assert torch.equal(kernels.attend(q, k, v, None, 0.3), plain)
+
+
+def test_operators_of_flash_attention_have_true_shapes() -> None:
+    """What torch.compile is told of the results."""
+    q = torch.empty(2, 5, 4, 64, dtype=torch.bfloat16, device="meta")
+    k = torch.empty(2, 5, 2, 64, dtype=torch.bfloat16, device="meta")
+    out, lse = flash4.flash_attention_4(q, k, k, 0.1)
+    assert out.shape == q.shape
+    assert lse.shape == (2, 4, 5)
+    assert lse.dtype == torch.float32
+    grads = flash4.flash_attention_4_backward(q, k, k, out, lse, out, 0.1)
+    assert [g.shape for g in grads] == [q.shape, k.shape, k.shape]
+
+
+@needs_fa4
+@pytest.mark.gpu
+@pytest.mark.parametrize("K", [32, 64, 128])
+@pytest.mark.parametrize(("T", "H", "G"), [(1, 2, 2), (77, 4, 2), (300, 3, 1), (256, 2, 2)])
+def test_flash_attention_is_as_exact_as_plain(T: int, H: int, G: int, K: int) -> None:
+    shapes = [(2, T, H, K), (2, T, G, K), (2, T, G, K)]
+    inputs = draw(shapes, torch.bfloat16, "cuda")
+
+    def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with kernels.force_attention("math" if q.dtype == torch.float64 else "cudnn"):
+            return kernels.attend(q, k, v, None, K**-0.5)
+
+    def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        with kernels.force_attention("fa4"):
+            return kernels.attend(q, k, v, None, K**-0.5)
+
+    assert_as_exact_as_plain(ours, plain, inputs, roundings=2)
+
+
+@needs_fa4
+@pytest.mark.gpu
+def test_flash_attention_takes_views_of_a_packed_projection() -> None:
+    packed = torch.randn(2, 200, 12, 64, device="cuda", dtype=torch.bfloat16)
+    q, k, v = packed.split(4, dim=2)
+    grad = torch.randn(2, 200, 4, 64, device="cuda", dtype=torch.bfloat16)
+
+    def run(*qkv: Tensor) -> list[Tensor]:
+        leaves = [x.detach().requires_grad_() for x in qkv]
+        out = flash4.flash_attention_4(*leaves, 0.125)[0]
+        return [out, *torch.autograd.grad(out, leaves, grad)]
+
+    for of_view, of_copy in zip(run(q, k, v), run(*(x.clone() for x in (q, k, v))), strict=True):
+        torch.testing.assert_close(of_view, of_copy)
+
+
+@needs_fa4
+@pytest.mark.gpu
+def test_training_takes_it_and_generation_does_not() -> None:
+    q = torch.randn(1, 64, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    taken = attention._takes_flash4
+    if torch.cuda.get_device_capability() == (9, 0):
+        assert taken(q, q, None)
+    assert not taken(q.detach(), q.detach(), None)
+    assert not taken(q.float(), q.float(), None)
+    with kernels.force_attention("cudnn"):
+        assert not taken(q, q, None)
+    mask = torch.ones(1, 1, 64, 64, dtype=torch.bool, device="cuda")
+    assert not taken(q, q, mask)
+    with kernels.force_attention("fa4"), pytest.raises(UserError, match="fa4 wants bfloat16"):
+        taken(q, q, mask)
