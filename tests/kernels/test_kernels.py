@@ -152,26 +152,6 @@ def test_linear_cross_entropy(
     )
 
 
-@pytest.mark.parametrize("scaled", [False, True])
-def test_a_vocabulary_too_large_to_hold_is_read_twice(
-    scaled: bool, dtype: torch.dtype, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from spherelm.kernels import cross_entropy
-
-    inputs = draw([(1, 5, 24), (5003, 24), *([(5003,)] if scaled else [])], dtype, device)
-    targets = torch.tensor([[3, -100, 5002, 0, 4096]], device=device)
-
-    def loss(h: Tensor, E_output: Tensor, *s_z: Tensor) -> Tensor:
-        s = s_z[0] if s_z else None
-        return kernels.linear_cross_entropy(h, E_output, s, targets, -100, "sum")
-
-    held, weights = results(with_triton(loss), inputs)
-    monkeypatch.setattr(cross_entropy, "_LARGEST_ROW", 4096)
-    read_twice, _ = results(with_triton(loss), inputs, weights)
-    for once, twice in zip(held, read_twice, strict=True):
-        torch.testing.assert_close(twice, once)
-
-
 def test_no_target_counts(dtype: torch.dtype, device: str) -> None:
     h, E_output = draw([(1, 3, 16), (20, 16)], dtype, device)
     targets = torch.full((1, 3), -100, device=device)
@@ -191,6 +171,27 @@ def test_loss_without_gradients_is_the_same(dtype: torch.dtype, device: str) -> 
         E_output.requires_grad_()
         trained = kernels.linear_cross_entropy(h, E_output, None, targets, -100, "mean")
     assert torch.equal(plain, trained.detach())
+
+
+@pytest.mark.parametrize(("N", "V", "D"), [(1, 3, 64), (70, 11, 100), (5, 40, 1500)])
+def test_embedding(N: int, V: int, D: int, dtype: torch.dtype, device: str) -> None:
+    """Rows that many tokens read, that one reads, and that none reads; weights in float32."""
+    (E,) = draw([(V, D)], torch.float32, device)
+    tokens = torch.randint(V, (1, N), device=device) // 2 * 2
+    ours, weights = results(with_triton(lambda E: kernels.embed(tokens, E, dtype)), [E])
+    with kernels.use("reference"):
+        plain, _ = results(lambda E: kernels.embed(tokens, E, dtype), [E], weights)
+    rounding = 0.0 if dtype == torch.float32 or device == "cuda" else 2**-7
+    torch.testing.assert_close(ours[0], plain[0], rtol=rounding, atol=0)
+    torch.testing.assert_close(ours[1], plain[1], rtol=1e-5, atol=1e-5)
+
+
+def test_an_unknown_token_is_not_a_number(dtype: torch.dtype, device: str) -> None:
+    (E,) = draw([(3, 8)], dtype, device)
+    with kernels.use("triton"):
+        h = kernels.embed(torch.tensor([[0, 3, -1]], device=device), E, dtype)
+    assert torch.equal(h[0, 0], E[0])
+    assert bool(h[0, 1:].isnan().all())
 
 
 @pytest.mark.parametrize("V", [1, 100, 40000])

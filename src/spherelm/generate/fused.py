@@ -58,21 +58,8 @@ def _let_next_start_and_wait():
 
 
 @triton.jit
-def _add_4(a, b, c, d, e, f, g, h):
-    return a + e, b + f, c + g, d + h
-
-
-@triton.jit
-def _update(h, y, alpha):
-    """Norm(h + α (Norm(y) − h)), its sums in one round of the program's threads instead of two.
-
-    With b = y/‖y‖, the squared length of (1−α) h + α b is known from ‖y‖ and three products.
-    """
-    a, c = h - alpha * h, alpha * y
-    yy, aa, ac, cc = tl.reduce((y * y, a * a, a * c, c * c), 0, _add_4)
-    inverse_y = 1 / tl.maximum(tl.sqrt(yy), _NORM_EPS)
-    square = aa + inverse_y * (2 * ac + inverse_y * cc)
-    return (a + c * inverse_y) / tl.maximum(tl.sqrt(tl.maximum(square, 0.0)), _NORM_EPS)
+def _unit(x):
+    return x / tl.maximum(tl.sqrt(tl.sum(x * x)), _NORM_EPS)
 
 
 @triton.jit
@@ -99,7 +86,7 @@ def _stream(
     else:
         h = tl.load(h_ptr + cols, mask=mask, other=0.0)
         y = tl.load(y_ptr + cols, mask=mask, other=0.0)
-        h = _update(h, y, vector) if NGPT else h + y
+        h = _unit(h + vector * (_unit(y) - h)) if NGPT else h + y
     read = h
     if not NGPT:
         read = h * tl.rsqrt(tl.sum(h * h) / D + _RMS_EPS) * vector

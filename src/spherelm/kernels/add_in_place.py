@@ -1,9 +1,9 @@
 """A pass of torch.compile: a product is added to its addend in the addend's own memory.
 
 The stream's gradient in a block of nGPT is what the update passes on, plus a product. PyTorch's
-addmm copies the addend to the result first and then adds the product to it: 1.5 of 189 ms of a step
-of the 0.5B model on an H200. Where the addend is a gradient that our own operator has just made, and
-that no one else reads, the copy can be spared.
+addmm copies the addend to the result first and then adds the product to it: 1.5 of the 189 ms of a
+step of the 0.5B model on an H200. Where the addend is a gradient that our own operator has just
+made, and that no one else reads, the copy can be spared.
 """
 
 from __future__ import annotations

@@ -21,40 +21,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.kernels.tiles import block, programs, warps
+from spherelm.kernels.tiles import block, warps
 
 _CHUNK_LOGITS = 2**28
 """512 MiB of bf16 logits at a time: 8192 tokens of a vocabulary of 32k, enough to fill the GPU."""
-_LARGEST_ROW = 65536
-"""Logits that a program can hold in registers at once; larger vocabularies are read twice."""
-_HELD_STAGES, _HELD_PER_WARP, _HELD_PER_MULTIPROCESSOR = 2, 2048, 1
-_BLOCK = 4096
+_BLOCK, _WARPS = 4096, 8
 _SCALED_TOGETHER = 2048
 """Numbers that a program scales."""
-
-
-@triton.jit
-def held_cross_entropy_kernel(
-    logits_ptr, targets_ptr, loss_ptr, rows, V, ignore_index,
-    GRADIENT: tl.constexpr, BLOCK: tl.constexpr, STAGES: tl.constexpr,
-):  # fmt: skip
-    """The loss of each row, and dL/dz over its logits; a row is held whole, and read once."""
-    columns = tl.arange(0, BLOCK)
-    mask = columns < V
-    for row in tl.range(tl.program_id(0), rows, tl.num_programs(0), num_stages=STAGES):
-        z_ptr = logits_ptr + tl.cast(row, tl.int64) * V
-        z = tl.load(z_ptr + columns, mask=mask, other=-float("inf")).to(tl.float32)
-        target = tl.load(targets_ptr + row)
-        counts = target != ignore_index
-        largest = tl.max(z)
-        e = tl.exp(z - largest)
-        total = tl.sum(e)
-        at_target = columns == target
-        loss = tl.log(total) + largest - tl.sum(tl.where(at_target, z, 0.0))
-        tl.store(loss_ptr + row, tl.where(counts, loss, 0.0))
-        if GRADIENT:
-            gradient = e * (1 / total) - tl.where(at_target, 1.0, 0.0)
-            tl.store(z_ptr + columns, tl.where(counts, gradient, 0.0), mask=mask)
 
 
 @triton.jit
@@ -62,7 +35,7 @@ def cross_entropy_kernel(
     logits_ptr, targets_ptr, loss_ptr, V, ignore_index,
     GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The same for one row of any length, which is read twice."""
+    """The loss of one row, and dL/dz over its logits, whose second reading is from the cache."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets_ptr + row)
     counts = target != ignore_index
@@ -75,14 +48,15 @@ def cross_entropy_kernel(
         columns = start + tl.arange(0, BLOCK)
         mask = columns < V
         z = tl.load(z_ptr + columns, mask=mask, other=-1e30).to(tl.float32)
-        larger = tl.maximum(largest, z)
-        total = total * tl.exp(largest - larger) + tl.where(mask, tl.exp(z - larger), 0.0)
-        largest = larger
+        above = z > largest  # one exponential, whichever is the larger
+        e = tl.exp(-tl.abs(z - largest))
+        total = tl.where(above, total * e + 1, total + tl.where(mask, e, 0.0))
+        largest = tl.maximum(largest, z)
     row_largest = tl.max(largest)
     row_total = tl.sum(total * tl.exp(largest - row_largest))
     z_target = tl.load(z_ptr + tl.where(counts, target, 0)).to(tl.float32)
-    loss = tl.log(row_total) + row_largest - z_target
-    tl.store(loss_ptr + row, tl.where(counts, loss, 0.0))
+    lse = tl.log(row_total) + row_largest
+    tl.store(loss_ptr + row, tl.where(counts, lse - z_target, 0.0))
 
     if GRADIENT:
         scale = tl.where(counts, 1.0, 0.0)
@@ -90,23 +64,8 @@ def cross_entropy_kernel(
             columns = start + tl.arange(0, BLOCK)
             mask = columns < V
             z = tl.load(z_ptr + columns, mask=mask, other=0.0).to(tl.float32)
-            gradient = tl.exp(z - row_largest) / row_total - tl.where(columns == target, 1.0, 0.0)
+            gradient = tl.exp(z - lse) - tl.where(columns == target, 1.0, 0.0)
             tl.store(z_ptr + columns, gradient * scale, mask=mask)
-
-
-def _losses_(logits: Tensor, targets: Tensor, losses: Tensor, ignore: int, gradient: bool) -> None:
-    """Write the loss of each row, and over its logits their gradient.  logits: (N, V)"""
-    rows, V = logits.shape
-    if V <= _LARGEST_ROW:
-        size = block(V)
-        held_cross_entropy_kernel[(programs(rows, logits.device, _HELD_PER_MULTIPROCESSOR),)](
-            logits, targets, losses, rows, V, ignore, GRADIENT=gradient, BLOCK=size,
-            STAGES=_HELD_STAGES, num_warps=max(1, min(32, size // _HELD_PER_WARP)),
-        )  # fmt: skip
-    else:
-        cross_entropy_kernel[(rows,)](
-            logits, targets, losses, V, ignore, GRADIENT=gradient, BLOCK=_BLOCK, num_warps=8
-        )
 
 
 @triton.jit
@@ -184,7 +143,10 @@ def summed_loss(
     for start in range(0, N, chunk):
         part = slice(start, min(N, start + chunk))
         logits = h[part] @ folded.t()
-        _losses_(logits, targets[part], losses[part], ignore_index, with_gradients)
+        cross_entropy_kernel[(logits.shape[0],)](
+            logits, targets[part], losses[part], V, ignore_index,
+            GRADIENT=with_gradients, BLOCK=_BLOCK, num_warps=_WARPS,
+        )  # fmt: skip
         if with_gradients:
             torch.mm(logits, folded, out=grad_h[part])
             _add_product_(grad_E, logits.t(), h[part], first=start == 0)
