@@ -173,27 +173,6 @@ def test_loss_without_gradients_is_the_same(dtype: torch.dtype, device: str) -> 
     assert torch.equal(plain, trained.detach())
 
 
-@pytest.mark.parametrize(("N", "V", "D"), [(1, 3, 64), (70, 11, 100), (5, 40, 1500)])
-def test_embedding(N: int, V: int, D: int, dtype: torch.dtype, device: str) -> None:
-    """Rows that many tokens read, that one reads, and that none reads; weights in float32."""
-    (E,) = draw([(V, D)], torch.float32, device)
-    tokens = torch.randint(V, (1, N), device=device) // 2 * 2
-    ours, weights = results(with_triton(lambda E: kernels.embed(tokens, E, dtype)), [E])
-    with kernels.use("reference"):
-        plain, _ = results(lambda E: kernels.embed(tokens, E, dtype), [E], weights)
-    rounding = 0.0 if dtype == torch.float32 or device == "cuda" else 2**-7
-    torch.testing.assert_close(ours[0], plain[0], rtol=rounding, atol=0)
-    torch.testing.assert_close(ours[1], plain[1], rtol=1e-5, atol=1e-5)
-
-
-def test_an_unknown_token_is_not_a_number(dtype: torch.dtype, device: str) -> None:
-    (E,) = draw([(3, 8)], dtype, device)
-    with kernels.use("triton"):
-        h = kernels.embed(torch.tensor([[0, 3, -1]], device=device), E, dtype)
-    assert torch.equal(h[0, 0], E[0])
-    assert bool(h[0, 1:].isnan().all())
-
-
 @pytest.mark.parametrize("V", [1, 100, 40000])
 def test_argmax_is_the_first_of_the_largest(V: int, dtype: torch.dtype, device: str) -> None:
     (x,) = draw([(3, V)], dtype, device)

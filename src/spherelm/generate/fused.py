@@ -35,7 +35,7 @@ from spherelm.kernels.reference import NORM_EPS, RMS_NORM_EPS
 _NORM_EPS = tl.constexpr(NORM_EPS)
 _RMS_EPS = tl.constexpr(RMS_NORM_EPS)
 _SHAPES = {
-    "qkv": (4096, 2),
+    "qkv": (8192, 2),
     "o": (16384, 8),
     "gated": (8192, 1),
     "o_mlp": (16384, 8),

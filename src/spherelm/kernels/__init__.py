@@ -27,7 +27,6 @@ __all__ = [
     "argmax",
     "attend",
     "branch_rms_norm",
-    "embed",
     "force_attention",
     "linear_cross_entropy",
     "normalize",
@@ -41,15 +40,6 @@ __all__ = [
     "rotate",
     "use",
 ]
-
-
-def embed(tokens: Tensor, E: Tensor, dtype: torch.dtype) -> Tensor:
-    """The rows of E, in `dtype`.  tokens: (B, T), E: (V, D) -> (B, T, D)"""
-    if runs_triton(E):
-        from spherelm.kernels import embedding
-
-        return embedding.embed(tokens, E, dtype)
-    return F.embedding(tokens, E).to(dtype)
 
 
 def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:

@@ -25,7 +25,7 @@ from spherelm.kernels.tiles import block, warps
 
 _CHUNK_LOGITS = 2**28
 """512 MiB of bf16 logits at a time: 8192 tokens of a vocabulary of 32k, enough to fill the GPU."""
-_BLOCK, _WARPS = 4096, 8
+_BLOCK, _WARPS = 4096, 16
 _SCALED_TOGETHER = 2048
 """Numbers that a program scales."""
 

@@ -66,7 +66,12 @@ class Transformer(nn.Module):
         `documents`, (B, T), numbers the document of each token; attention then stays inside it.
         """
         self._check(tokens, documents)
-        h = self._embed(tokens)  # (B, T, D)
+        h = F.embedding(tokens, self.E_input)  # (B, T, D)
+        if self.config.normalize_in_forward:
+            h = kernels.normalize(h)
+        device = h.device.type
+        if torch.is_autocast_enabled(device):  # the stream has the dtype of the products
+            h = h.to(torch.get_autocast_dtype(device))
         rope = self.rope(tokens.shape[1])
         mask = None if documents is None else _document_mask(documents)
         for block in self.blocks:
@@ -97,14 +102,6 @@ class Transformer(nn.Module):
             IGNORE_INDEX,
             reduction,
         )
-
-    def _embed(self, tokens: Tensor) -> Tensor:
-        device, dtype = self.E_input.device.type, self.E_input.dtype
-        if torch.is_autocast_enabled(device):  # the stream has the dtype of the products
-            dtype = torch.get_autocast_dtype(device)
-        if self.config.normalize_in_forward:
-            return kernels.normalize(F.embedding(tokens, self.E_input)).to(dtype)
-        return kernels.embed(tokens, self.E_input, dtype)
 
     def _output_embedding(self) -> Tensor:
         E_output = self.E_input if self.E_output is None else self.E_output
