@@ -18,8 +18,6 @@ import torch
 from torch import Tensor
 
 _HEAD_SIZES = range(8, 129, 8)
-_CUDNN_BELOW = 2048
-"""Sequences up to this are computed forward by cuDNN, which is faster there."""
 
 
 @lru_cache(maxsize=1)
@@ -53,12 +51,6 @@ def _interface() -> ModuleType:
 @torch.library.custom_op("spherelm::flash_attention_4", mutates_args=())
 def flash_attention_4(q: Tensor, k: Tensor, v: Tensor, scale: float) -> tuple[Tensor, Tensor]:
     """What the heads read, (B, T, H, K), and log Σ exp of their scores, (B, H, T)."""
-    if 128 <= q.shape[1] < _CUDNN_BELOW and q.shape == k.shape:
-        turned = (x.transpose(1, 2) for x in (q, k, v))  # (B, H, T, K)
-        out, lse, *_ = torch.ops.aten._scaled_dot_product_cudnn_attention(
-            *turned, None, compute_log_sumexp=True, is_causal=True, scale=scale
-        )
-        return out.transpose(1, 2).contiguous(), lse.view(lse.shape[:3])
     out, lse, *_ = _interface()._flash_attn_fwd(
         q, k, v, softmax_scale=scale, causal=True, return_lse=True
     )
