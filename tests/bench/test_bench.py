@@ -56,6 +56,8 @@ def test_parts_of_a_step_by_kernel_name() -> None:
     assert part_of("residual_backward_kernel") == "residual update"
     assert part_of("nvjet_sm90_tst_192x192_64x4_2x1_v_bz_coopB_TNN") == "products"
     assert part_of("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma") == "attention"
+    assert part_of("void cudnn::fusion::convert_dq_to_16bits<true>(void const*)") == "attention"
+    assert part_of("kernel_cutlass_kernel_flash_attncuteflash_bwd_sm90") == "attention"
     assert part_of("adamw_kernel") == "optimizer"
     assert part_of("triton_poi_fused__to_copy_1") == "copies"
     assert part_of("something new") == "other"

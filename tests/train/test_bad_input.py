@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from spherelm.kernels import flash4
 from tests.corpus import prepare_corpus
 from tests.processes import run
 from tests.train.conftest import flags
@@ -36,11 +37,19 @@ def refused(argv: list[str], out: Path, log: Path) -> str:
         ({"model__vocab_size": 30}, "model.vocab_size is 30"),
         ({"train__stesp": 3}, "did you mean --train.steps"),
         ({"train__steps": "many"}, "--train.steps"),
+        ({"train__attention": "slow"}, "--train.attention"),
     ],
 )
 def test_fields(tmp_path: Path, corpus: Path, fields: dict[str, object], message: str) -> None:
     out = tmp_path / "run"
     assert message in refused(flags(out, corpus, **fields), out, tmp_path / "log")
+
+
+@pytest.mark.skipif(flash4.unavailable() is None, reason="this machine has FlashAttention 4")
+def test_attention_that_is_not_here(tmp_path: Path, corpus: Path) -> None:
+    out = tmp_path / "run"
+    line = refused(flags(out, corpus, train__attention="fa4"), out, tmp_path / "log")
+    assert "attention fa4 is not to be had here" in line
 
 
 def test_toml(tmp_path: Path, corpus: Path) -> None:
