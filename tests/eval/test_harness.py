@@ -10,6 +10,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -19,7 +20,13 @@ from spherelm import ModelConfig, Transformer
 from spherelm.cli import main
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.errors import UserError
-from spherelm.eval.harness import Answers, average_accuracy, evaluate_task, harness_model
+from spherelm.eval.harness import (
+    Answers,
+    _templates_compiled_once,
+    average_accuracy,
+    evaluate_task,
+    harness_model,
+)
 from spherelm.eval.journal import Journal
 from spherelm.eval.tasks.catalog import PAPER_TASKS, choose_tasks
 from spherelm.exchange.export import export_to_hf
@@ -156,6 +163,36 @@ def test_the_harness_gives_the_exported_folder_the_same_numbers(tmp_path: Path) 
 
 def answers(model: Transformer, journal: Journal | None = None) -> Answers:
     return Answers(model, BYTES, 2, None, Journal() if journal is None else journal)
+
+
+def test_a_template_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import lm_eval.utils
+
+    environment = lm_eval.utils.env
+    compiled: list[str] = []
+    compile_ = type(environment).compile
+
+    def count(self: object, source: str, *rest: object) -> object:
+        compiled.append(source)
+        return compile_(self, source, *rest)
+
+    monkeypatch.setattr(type(environment), "compile", count)
+    (task,) = choose_tasks("lambada_openai")
+    lm = harness_model(byte_model(), BYTES)
+    data = write_task_files(tmp_path)
+    compiled_for = {}
+    for limit in (1, 2):
+        compiled.clear()
+        assert evaluate_task(task, lm, data, limit).examples == limit
+        compiled_for[limit] = len(compiled)
+    assert 0 < compiled_for[1] == compiled_for[2]
+    assert "compile" not in vars(environment)  # the harness is left as it was
+
+
+def test_a_harness_without_templates_is_left_alone() -> None:
+    other = SimpleNamespace(utils=SimpleNamespace())
+    with _templates_compiled_once(other):
+        assert vars(other.utils) == {}
 
 
 def test_what_does_not_fit_is_cut_off_on_the_left() -> None:
