@@ -195,6 +195,42 @@ def test_a_harness_without_templates_is_left_alone() -> None:
         assert vars(other.utils) == {}
 
 
+@pytest.mark.parametrize("batch_size", [1, 3, 16])
+def test_a_batch_answers_as_each_question_alone(batch_size: int) -> None:
+    """Lengths around the multiples that batches are filled up to, and around the context."""
+    model = byte_model(context=80)  # no multiple of 32
+    numbers = torch.Generator().manual_seed(3)
+    sizes = [(1, 1), (5, 2), (30, 2), (31, 2), (32, 1), (60, 5), (64, 9), (78, 2), (79, 2)]
+    sizes += [(90, 3), (1, 80), (3, 100)]
+    pairs = []
+    for n_context, n_target in sizes:
+        ids = torch.randint(256, (n_context + n_target,), generator=numbers).tolist()
+        pairs.append((ids[:n_context], ids[n_context:]))
+    with torch.no_grad():
+        best = [model(torch.tensor([c]))[0, -1].argmax().item() for c, _ in pairs[:6]]
+    pairs += [(c, [int(token)]) for (c, _), token in zip(pairs, best, strict=False)]
+
+    asked = Answers(model, BYTES, batch_size, None, Journal()).loglikelihoods(pairs)
+    for (context, target), (value, greedy) in zip(pairs, asked, strict=True):
+        window = (context + target)[-81:]
+        scored = window[-min(len(target), len(window) - 1) :]
+        with torch.no_grad():
+            logp = model(torch.tensor([window[:-1]]))[0].log_softmax(-1)[-len(scored) :]
+        expected = sum(float(row[token]) for row, token in zip(logp, scored, strict=True))
+        # float32: sums of up to 80 numbers in another order.
+        assert math.isclose(value, expected, rel_tol=1e-5)
+        assert greedy is (logp.argmax(-1).tolist() == scored)
+    assert {greedy for _, greedy in asked} == {True, False}
+
+
+def test_batches_have_few_shapes() -> None:
+    model = byte_model(context=80)
+    shapes = set()
+    model.register_forward_pre_hook(lambda _, inputs: shapes.add(inputs[0].shape[1]))
+    answers(model).loglikelihoods([([1] * n, [2]) for n in range(1, 100)])
+    assert shapes == {32, 64, 80}
+
+
 def test_what_does_not_fit_is_cut_off_on_the_left() -> None:
     model = byte_model(context=16)
     context, target = list(range(40)), [7, 8, 9]

@@ -36,6 +36,9 @@ FEWSHOT_SEED = 1234
 MAX_NEW_TOKENS = 256
 """The harness's own limit for text until a stop string."""
 
+LENGTH_STEP = 32
+"""Batches are filled up to a multiple of this: each new shape costs cuDNN a new plan."""
+
 Pair = tuple[tuple[str, str], list[int], list[int]]
 """Texts, tokens of the context, tokens of the continuation."""
 
@@ -232,19 +235,22 @@ class Answers:
         """The same for one batch; what does not fit into the context is cut off on the left."""
         rows = [(context + target)[-(self.context + 1) :] for context, target in pairs]
         longest = max(map(len, rows)) - 1
-        tokens = torch.tensor(
-            [row[:-1] + [0] * (longest - len(row) + 1) for row in rows], device=self.device
-        )
+        width = min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.context) + 1
+        # What fills a row comes after its tokens, and attention looks back alone.
+        filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
         with self._precision():
-            logits = self.model(tokens)  # (B, T, V)
+            logits = self.model(filled[:, :-1])  # (B, T, V)
         scores = []
-        for row, (_, target), row_logits in zip(rows, pairs, logits, strict=True):
-            n = min(len(target), len(row) - 1)
-            last = row_logits[len(row) - 1 - n : len(row) - 1].log_softmax(-1)  # (n, V)
-            wanted = torch.tensor(row[-n:], device=self.device)
+        for i, (row, (_, target)) in enumerate(zip(rows, pairs, strict=True)):
+            end = len(row) - 1
+            start = end - min(len(target), end)
+            last = logits[i, start:end].log_softmax(-1)  # (n, V)
+            wanted = filled[i, start + 1 : end + 1]
             total = last.gather(1, wanted[:, None]).sum()
-            scores.append((total, (last.argmax(-1) == wanted).all()))
-        return [(float(total), bool(greedy)) for total, greedy in scores]
+            greedy = (last.argmax(-1) == wanted).all()
+            scores.append(torch.stack([total, greedy.to(total.dtype)]))
+        # To the host once for all rows: the device does not wait between them.
+        return [(total, greedy == 1) for total, greedy in torch.stack(scores).tolist()]
 
     def rolling(self, text: str) -> float:
         """log p(text) as one document, in windows of the context that predict each token once."""
