@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from spherelm import ModelConfig, Transformer
+from spherelm import ModelConfig, Transformer, __version__
 from spherelm.cli import main
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.errors import UserError
@@ -281,6 +282,13 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     report = json.loads(capsys.readouterr().out)
     assert report["tasks"]["wsc273"]["examples"] == 2
     assert report["average_accuracy"] is None
+    environment = report["environment"]
+    assert environment["checkpoint"] == next((tmp_path / "run" / "checkpoints").iterdir()).name
+    assert (environment["dtype"], environment["batch_size"]) == ("float32", 16)
+    assert environment["spherelm"] == __version__
+    assert environment["torch"] == torch.__version__
+    assert environment["lm_eval"] == version("lm_eval")
+    assert "threads" in environment["device"]
     kept = (out / "answers.jsonl").read_text()
     assert main([*arguments, *options]) == 0
     assert json.loads(capsys.readouterr().out) == report

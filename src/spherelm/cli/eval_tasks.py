@@ -65,7 +65,7 @@ def main(argv: list[str]) -> int:
     data = None if flags.data is None else Path(flags.data)
     if data is not None:
         _check_files(tasks, data)
-    scores = _measure(flags, tasks, data)
+    scores, environment = _measure(flags, tasks, data)
 
     from spherelm.eval.harness import average_accuracy
 
@@ -78,6 +78,7 @@ def main(argv: list[str]) -> int:
             for s in scores
         },
         "average_accuracy": average,
+        "environment": environment,
     }
     if flags.out is not None:
         text = json.dumps(report, indent=1) + "\n"
@@ -97,7 +98,10 @@ def _check_files(tasks: tuple[PaperTask, ...], data: Path) -> None:
         read_task(task.name, data)
 
 
-def _measure(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> list[TaskScore]:
+def _measure(
+    flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None
+) -> tuple[list[TaskScore], dict[str, Any]]:
+    """The scores, and what they were measured with."""
     from spherelm.eval.harness import evaluate_task, harness_model
     from spherelm.exchange.load import find_saved, find_tokenizer, read_weights
     from spherelm.train.device import choose_device
@@ -124,7 +128,24 @@ def _measure(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) 
             print(f"{task.title}: {shown} on {score.examples:,}", file=sys.stderr)
     finally:
         journal.close()
-    return scores
+    return scores, _environment(saved, device, dtype, flags.batch_size)
+
+
+def _environment(
+    saved: Saved, device: torch.device, dtype: torch.dtype, batch_size: int
+) -> dict[str, Any]:
+    """What it takes to measure the same again: other versions or precisions give other numbers."""
+    from importlib.metadata import version
+
+    from spherelm.bench.report import environment
+
+    return {
+        "checkpoint": saved.folder.name,
+        "dtype": str(dtype).removeprefix("torch."),
+        "batch_size": batch_size,
+        "lm_eval": version("lm_eval"),
+        **environment(device),
+    }
 
 
 def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
