@@ -7,6 +7,7 @@ model could see, not by what it had to predict.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,16 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.transformer import Transformer
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
+
+MOST_MARKS = 8
+MARKS_OF_A_DECADE = (
+    (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8),
+    (1, 1.5, 2, 3, 5, 7),
+    (1, 2, 5),
+    (1, 3),
+    (1,),
+)
+"""Round numbers at distances that look alike on a logarithmic axis, the finest first."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +131,9 @@ def plot(curves: Sequence[LengthCurve], file: Path) -> None:
     axes.set_yscale("log")
     lengths = sorted({length for curve in curves for length in curve.lengths})
     axes.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
+    ticks = round_numbers(*axes.get_ylim())
+    axes.set_yticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+    axes.minorticks_off()  # they would be labelled 2 × 10²
     axes.set_xlabel("length of context")
     axes.set_ylabel("perplexity")
     axes.legend(title="model, trained at")
@@ -127,6 +141,22 @@ def plot(curves: Sequence[LengthCurve], file: Path) -> None:
     figure.tight_layout()
     figure.savefig(file, dpi=150)
     pyplot.close(figure)
+
+
+def round_numbers(low: float, high: float) -> list[float]:
+    """Marks of a logarithmic axis from `low` to `high`: as many as do not crowd it."""
+    if high < 2 * low:  # hardly a curve: evenly, as on a ruler
+        from matplotlib.ticker import MaxNLocator
+
+        even = MaxNLocator(MOST_MARKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        return [float(mark) for mark in even if low <= mark <= high]
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for digits in MARKS_OF_A_DECADE:
+        marks = [float(f"{digit}e{k}") for k in decades for digit in digits]
+        marks = [mark for mark in marks if low <= mark <= high]
+        if len(marks) <= MOST_MARKS:
+            return marks
+    return marks[:: -(-len(marks) // MOST_MARKS)]
 
 
 def _pyplot() -> Any:
