@@ -7,8 +7,9 @@ Measured on an H200 (torch 2.11, flash-attn-4 4.0.0b36, head size 64), milliseco
     cuDNN               0.20 + 0.69    0.63 + 1.84    1.25 + 3.43
     SDPA's flash               1.65           4.17           7.58
 
-So training takes FlashAttention 4 where it is installed, and everything else cuDNN where it
-applies; SDPA falls through the rest in order. `force_attention` names one.
+So training takes FlashAttention 4 where it is installed and was measured to be faster, and
+everything else cuDNN where it applies; SDPA falls through the rest in order. `force_attention`
+names one.
 
 Shapes: B batch, T time, H heads, G heads of k and v, K head dimension.
 """
@@ -42,6 +43,10 @@ _FASTEST_FIRST = [
     SDPBackend.EFFICIENT_ATTENTION,
     SDPBackend.MATH,
 ]
+
+_FLASH4_WINS = {(9, 0): (64,)}
+"""Head sizes by compute capability."""
+_FLASH4_WINS_FROM = 1024
 
 _forced: AttentionBackend = "auto"
 
@@ -80,9 +85,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-def _trains_with_flash4() -> bool:
-    """Whether it is here, on a device where it was measured to be the fastest."""
-    return flash4.unavailable() is None and torch.cuda.get_device_capability() == (9, 0)
+def _flash4_head_sizes() -> tuple[int, ...]:
+    """The head sizes for which it was measured to be the fastest here; none without it."""
+    if flash4.unavailable() is not None:
+        return ()
+    return _FLASH4_WINS.get(torch.cuda.get_device_capability(), ())
 
 
 def _takes_flash4(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
@@ -92,7 +99,8 @@ def _takes_flash4(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
             raise UserError("attention fa4 wants bfloat16, heads of 128 at most and no mask")
         return True
     trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-    return can and trains and _forced == "auto" and _trains_with_flash4()
+    long = q.shape[1] >= _FLASH4_WINS_FROM
+    return can and trains and long and _forced == "auto" and q.shape[-1] in _flash4_head_sizes()
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:

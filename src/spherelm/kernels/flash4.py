@@ -10,7 +10,6 @@ Shapes: B batch, T time, H heads, G heads of k and v, K head dimension.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from functools import lru_cache
 from types import ModuleType
 
@@ -26,10 +25,10 @@ def unavailable() -> str | None:
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0):
         return "it needs a GPU of compute capability 9.0 or later"
     try:
-        if importlib.util.find_spec("flash_attn.cute") is None:
-            return "pip install flash-attn-4"
         _interface()
     except Exception as error:  # a beta built on betas fails in many ways when it is imported
+        if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("flash_attn"):
+            return "pip install flash-attn-4"
         return f"flash-attn-4 does not load: {error}"
     return None
 
