@@ -128,11 +128,12 @@ def plot(curves: Sequence[LengthCurve], file: Path) -> None:
         style = "--" if curve.label.startswith("GPT") else "-"
         axes.plot(curve.lengths, curve.perplexities, style, marker="o", label=curve.label)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
     lengths = sorted({length for curve in curves for length in curve.lengths})
     axes.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
-    ticks = round_numbers(*axes.get_ylim())
-    axes.set_yticks(ticks, [f"{tick:,.10g}" for tick in ticks])
+    if any(math.isfinite(p) for curve in curves for p in curve.perplexities):
+        axes.set_yscale("log")
+        marks = round_numbers(*axes.get_ylim())
+        axes.set_yticks(marks, [f"{mark:,.10g}" for mark in marks])
     axes.minorticks_off()  # they would be labelled 2 × 10²
     axes.set_xlabel("length of context")
     axes.set_ylabel("perplexity")
