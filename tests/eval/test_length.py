@@ -6,6 +6,7 @@ import json
 import math
 import re
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 import torch
@@ -122,6 +123,8 @@ def test_a_picture_with_plain_numbers(tmp_path: Path, monkeypatch: pytest.Monkey
         assert set(shown) <= set(labels)
         assert not axes.yaxis.get_minorticklocs().size
     plot([LengthCurve("GPT, 8", 8, (8,), (900.0,), (math.inf,), 99)], tmp_path / "length.svg")
+    monkeypatch.undo()
+    pyplot.close("all")
 
 
 @pytest.mark.parametrize(
@@ -138,6 +141,49 @@ def test_mistakes_end_in_one_line(
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
     assert re.search(message, error)
+
+
+@pytest.mark.parametrize("fault", ["missing", "damaged", "no tokenizer"])
+def test_a_bad_run_is_found_before_the_first_is_evaluated(
+    fault: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spherelm.eval.length.evaluate", lambda *_: pytest.fail("too early"))
+    runs = [tmp_path / name for name in ("first", "second", "third")]
+    for run in runs[: 2 if fault == "missing" else 3]:
+        write_run(run, byte_model())
+    if fault == "damaged":
+        weights = next(runs[2].rglob("*.safetensors"))
+        weights.write_bytes(weights.read_bytes()[:-1])
+    if fault == "no tokenizer":
+        rmtree(runs[2] / "tokenizer")
+        monkeypatch.setattr("spherelm.exchange.load.open_dataset", _no_data)
+    books = str(write_books(tmp_path / "books"))
+    arguments = ["eval", "length", *map(str, runs), "--books", books, "--lengths", "64"]
+    assert main([*arguments, "--device", "cpu"]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert str(runs[2]) in error
+
+
+def _no_data(*_: object, **__: object) -> None:
+    raise UserError("data folder nowhere does not exist")
+
+
+def test_runs_with_one_tokenizer_share_the_books(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+
+    def count(*arguments: object) -> torch.Tensor:
+        read.append(str(arguments[0]))
+        return read_books(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("spherelm.eval.length.read_books", count)
+    runs = [str(write_run(tmp_path / name, byte_model())) for name in "ab"]
+    books = str(write_books(tmp_path / "books"))
+    options = ["--books", books, "--lengths", "64", "--device", "cpu", "--json"]
+    assert main(["eval", "length", *runs, *options]) == 0
+    assert read == [books]
 
 
 def test_a_folder_without_books(tmp_path: Path) -> None:

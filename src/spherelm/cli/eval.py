@@ -17,7 +17,8 @@ from spherelm.errors import UserError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from spherelm.exchange.load import Loaded
+    from spherelm.exchange.load import Loaded, Saved
+    from spherelm.model.transformer import Transformer
 
 KINDS = ("length", "tasks")
 
@@ -53,7 +54,12 @@ def main(argv: list[str]) -> int:
         return int(module.main(argv[1:]))
     flags = parse(EvalFlags, argv, "eval")
 
-    loaded, products = open_model(flags.run, flags.tokenizer, flags.device, flags.dtype)
+    from spherelm.exchange.load import Loaded, find_saved, find_tokenizer
+
+    saved = find_saved(flags.run)
+    tokenizer = find_tokenizer(saved, flags.tokenizer)
+    model, products = open_model(saved, flags.device, flags.dtype)
+    loaded = Loaded(model, tokenizer, saved.config)
     if flags.context is not None:
         if flags.context < 1:
             raise UserError(f"--context must be at least 1, not {flags.context}")
@@ -68,19 +74,18 @@ def main(argv: list[str]) -> int:
 
 
 def open_model(
-    run: str, tokenizer: str | None, device: str, dtype: DTypeName
-) -> tuple[Loaded, AbstractContextManager[Any]]:
+    saved: Saved, device: str, dtype: DTypeName
+) -> tuple[Transformer, AbstractContextManager[Any]]:
     """The model on its device, and the context in which its products have their precision."""
     import torch
 
-    from spherelm.exchange.load import load_model
+    from spherelm.exchange.load import read_weights
     from spherelm.train.device import choose_device
 
     chosen = choose_device(device)
-    loaded = load_model(run, tokenizer)
-    loaded.model.to(chosen).eval()
+    model = read_weights(saved).to(chosen).eval()
     bf16 = inference_dtype(dtype, chosen.type) == torch.bfloat16
-    return loaded, torch.autocast(chosen.type, torch.bfloat16, enabled=bf16)
+    return model, torch.autocast(chosen.type, torch.bfloat16, enabled=bf16)
 
 
 def _on_texts(loaded: Loaded, flags: EvalFlags) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from spherelm.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from torch import Tensor
+
     from spherelm.eval.length import LengthCurve
     from spherelm.eval.loss import Evaluation
 
@@ -53,14 +55,24 @@ def main(argv: list[str]) -> int:
         raise UserError("eval length needs at least one run, and lengths of at least 1")
 
     from spherelm.eval.length import length_curve, plot, read_books
+    from spherelm.exchange.load import find_saved, find_tokenizer
 
+    # Every run is looked at before minutes are spent on the first.
+    saved = [find_saved(run) for run in flags.runs]
+    tokenizers = [find_tokenizer(found, flags.tokenizer) for found in saved]
     lengths = tuple(sorted(set(flags.lengths)))
+    books: dict[str, Tensor] = {}  # runs with one tokenizer share them
+    for tokenizer in tokenizers:
+        if tokenizer.fingerprint not in books:
+            books[tokenizer.fingerprint] = read_books(
+                flags.books, tokenizer, lengths[-1], flags.limit
+            )
     curves = []
-    for run in flags.runs:
-        loaded, products = open_model(run, flags.tokenizer, flags.device, flags.dtype)
-        books = read_books(flags.books, loaded.tokenizer, lengths[-1], flags.limit)
+    for run, found, tokenizer in zip(flags.runs, saved, tokenizers, strict=True):
+        model, products = open_model(found, flags.device, flags.dtype)
+        tokens = books[tokenizer.fingerprint]
         with products:
-            curves.append(length_curve(loaded.model, books, lengths, report=_progress(run)))
+            curves.append(length_curve(model, tokens, lengths, report=_progress(run)))
     values = [dataclasses.asdict(curve) for curve in curves]
     if flags.out is not None:
         out = Path(flags.out)
