@@ -149,6 +149,27 @@ def test_an_optimizer_that_misses_a_matrix_is_refused() -> None:
         attach_retraction(torch.optim.Adam(some), model)
 
 
+def test_several_optimizers_share_a_model() -> None:
+    """Each puts back what it has moved, and nothing else."""
+    model = Transformer(tiny_config())
+    blocks = torch.optim.SGD(model.blocks.parameters(), lr=0.5)
+    ids = {id(p) for p in model.blocks.parameters()}
+    rest = torch.optim.Adam((p for p in model.parameters() if id(p) not in ids), lr=0.05)
+    with pytest.raises(UserError, match="does not hold E_input itself"):
+        attach_retraction([blocks], model)
+    attach_retraction([blocks, rest], model)
+    tokens = random_tokens(model.config, 2, 5)
+    for _ in range(3):
+        model.loss(tokens, tokens).backward()
+        before = model.E_input.clone()
+        blocks.step()
+        assert torch.equal(model.E_input, before)
+        assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+        rest.step()
+        assert not torch.equal(model.E_input, before)
+        assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
 def test_frozen_matrices_need_no_optimizer() -> None:
     model = Transformer(tiny_config())
     model.E_input.requires_grad_(False)
@@ -156,7 +177,7 @@ def test_frozen_matrices_need_no_optimizer() -> None:
     attach_retraction(optimizer, model)
     before = model.E_input.clone()
     train(model, optimizer, steps=2)
-    assert torch.allclose(model.E_input, before, atol=FLOAT32_ROUNDING)  # normalized once more
+    assert torch.allclose(model.E_input, before, atol=FLOAT32_ROUNDING)
     assert largest_norm_deviation(model) < FLOAT32_ROUNDING
     before = model.E_input.clone()
     train(model, AdamW(model, lr=0.05), steps=2)

@@ -54,6 +54,12 @@ def check_rows_whole(model: nn.Module) -> None:
 
 
 @torch.no_grad()
+def normalize_rows_(matrix: Tensor) -> None:
+    """Put every row of a matrix on the sphere, in place."""
+    rows = local_rows(matrix)
+    rows.copy_(normalize(rows))
+
+
 def retract_(model: nn.Module) -> None:
     """Normalize all matrices of an nGPT along the embedding dimension, in place (point 2).
 
@@ -61,8 +67,7 @@ def retract_(model: nn.Module) -> None:
     """
     if is_spherical(model):
         for _, matrix in matrices(model):
-            rows = local_rows(matrix)
-            rows.copy_(normalize(rows))
+            normalize_rows_(matrix)
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ tensors it updates, so that no training loop can forget it and no copy can drift
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, overload
 
 import torch
@@ -18,7 +18,7 @@ from torch.distributed.tensor import DTensor
 from spherelm.errors import UserError
 from spherelm.kernels.dispatch import LONGEST_ROW, runs_triton
 from spherelm.kernels.reference import normalize
-from spherelm.model.sphere import is_spherical, local_rows, matrices, retract_
+from spherelm.model.sphere import is_spherical, local_rows, matrices, normalize_rows_
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -156,17 +156,37 @@ def _rows_are_whole(x: Tensor) -> bool:
     return x.is_contiguous()
 
 
-def attach_retraction(optimizer: torch.optim.Optimizer, model: nn.Module) -> None:
+def attach_retraction(
+    optimizers: torch.optim.Optimizer | Iterable[torch.optim.Optimizer], model: nn.Module
+) -> None:
     """Make any `torch.optim` optimizer of an nGPT end its steps on the sphere.
 
-    The optimizer must update the model's own matrices: copies of them that it keeps elsewhere
-    would stay unnormalized, a common bug the paper warns of, and are refused.
+    Several may share the model, such as Muon for the blocks and Adam for the rest: each then puts
+    back what it has moved. They must update the model's own matrices: copies of them that an
+    optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
+    refused.
     """
-    owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    if isinstance(optimizers, torch.optim.Optimizer):
+        optimizers = [optimizers]
+    optimizers = list(optimizers)
+    held = set[int]().union(*map(_held_by, optimizers))
     for name, matrix in matrices(model):
-        if matrix.requires_grad and id(matrix) not in owned:
+        if matrix.requires_grad and id(matrix) not in held:
             raise UserError(
                 f"the optimizer does not hold {name} itself; give it model.parameters(), "
                 f"not copies, so that what it updates is what is normalized"
             )
-    optimizer.register_step_post_hook(lambda *_: retract_(model))
+
+    def put_back(optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
+        own = _held_by(optimizer)
+        for _, matrix in matrices(model):
+            if id(matrix) in own:
+                normalize_rows_(matrix)
+
+    if is_spherical(model):
+        for optimizer in optimizers:
+            optimizer.register_step_post_hook(put_back)
+
+
+def _held_by(optimizer: torch.optim.Optimizer) -> set[int]:
+    return {id(p) for group in optimizer.param_groups for p in group["params"]}
