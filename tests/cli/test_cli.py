@@ -82,3 +82,21 @@ def test_a_wrong_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     error = capsys.readouterr().err
     assert error.count("\n") == 1
     assert "Unrecognized options: --preste" in error
+
+
+@pytest.mark.parametrize("words", [["--model.qk-norm=false"], ["--model.qk-norm", "False"]])
+def test_a_switch_with_a_value_gets_a_hint(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--out", "nowhere", *words]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "--model.qk-norm" in error
+    assert "did you mean --model.no-qk-norm?" in error
+
+
+def test_a_flag_like_no_other_gets_no_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--out", "nowhere", "--zzz=3"]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert "Unrecognized options: --zzz=3 (" in error

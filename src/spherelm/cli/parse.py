@@ -17,28 +17,30 @@ def parse(flags: type[A], argv: list[str], verb: str, default: A | None = None) 
     """Parse `argv` into the dataclass `flags`; its field docstrings are the help."""
     import tyro
 
-    def read() -> A:
+    def read(words: list[str]) -> A:
         shape = (tyro.conf.FlagCreatePairsOff,)
         prog = f"spherelm {verb}"
         if default is None:
-            return tyro.cli(flags, args=argv, prog=prog, config=shape)
-        return tyro.cli(flags, args=argv, prog=prog, config=shape, default=default)
+            return tyro.cli(flags, args=words, prog=prog, config=shape)
+        return tyro.cli(flags, args=words, prog=prog, config=shape, default=default)
 
     if {"-h", "--help"} & set(argv):
-        return read()  # prints the help and exits
+        return read(argv)  # prints the help and exits
     complaint = io.StringIO()
-    nothing = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")  # where tyro draws its usual frames
     try:
-        with (
-            _wide_terminal(),
-            contextlib.redirect_stdout(nothing),
-            contextlib.redirect_stderr(complaint),
-        ):
-            return read()
+        with _captured(complaint):
+            return read(argv)
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
-    raise UserError(f"{_one_line(complaint.getvalue())} (spherelm {verb} --help lists the options)")
+    message, meant = _explain(complaint.getvalue())
+    if meant is None and "=" in message:  # tyro looks for what --flag=value meant as one word
+        complaint = io.StringIO()
+        with contextlib.suppress(SystemExit), _captured(complaint):
+            read(_divided(argv))
+        _, meant = _explain(complaint.getvalue())
+    hint = "" if meant is None else f"; did you mean {meant}?"
+    raise UserError(f"{message}{hint} (spherelm {verb} --help lists the options)")
 
 
 def long_forms(argv: list[str], short_forms: Mapping[str, str]) -> list[str]:
@@ -62,6 +64,25 @@ def value_of(flag: str, argv: list[str]) -> str | None:
     return None
 
 
+def _divided(argv: list[str]) -> list[str]:
+    """`argv` with --flag=value as two words."""
+    return [
+        part for word in argv for part in (word.split("=", 1) if word.startswith("--") else [word])
+    ]
+
+
+@contextlib.contextmanager
+def _captured(complaint: io.StringIO) -> Iterator[None]:
+    """Collect what tyro complains about; where it draws its usual frames, nobody looks."""
+    nothing = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    with (
+        _wide_terminal(),
+        contextlib.redirect_stdout(nothing),
+        contextlib.redirect_stderr(complaint),
+    ):
+        yield
+
+
 @contextlib.contextmanager
 def _wide_terminal() -> Iterator[None]:
     """Keep tyro from wrapping its messages."""
@@ -76,8 +97,8 @@ def _wide_terminal() -> Iterator[None]:
             os.environ["COLUMNS"] = before
 
 
-def _one_line(complaint: str) -> str:
-    """tyro's framed message as one line: what is wrong, and the option it thinks was meant."""
+def _explain(complaint: str) -> tuple[str, str | None]:
+    """tyro's framed message as one line, and the option it thinks was meant."""
     rows = [row.strip("│ ").strip() for row in complaint.splitlines() if row.startswith("│")]
     sections: list[list[str]] = [[]]
     for row in rows:
@@ -85,12 +106,15 @@ def _one_line(complaint: str) -> str:
             sections.append([])
         elif row:
             sections[-1].append(row)
+    sections = [section for section in sections if section]
+    if not sections:
+        return "", None
     unknown = [section for section in sections if section[0].startswith("Unrecognized")]
     message = " ".join((unknown or sections)[0]).removeprefix("Error parsing ")
     if message.startswith("Missing from"):
         names = [row.split()[0] for row in sections[0] if row.startswith("--")]
-        return f"{' and '.join(names)} must be given"
+        return f"{' and '.join(names)} must be given", None
     for section in sections:
         if section[0].startswith("Perhaps you meant"):
-            return f"{message}; did you mean {section[1].split()[0]}?"
-    return message
+            return message, section[1].split()[0]
+    return message, None
