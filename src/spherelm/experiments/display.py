@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from spherelm.config import RunConfig
 from spherelm.experiments.compare import ARCHS, NAMES
 from spherelm.model.config import Arch
-from spherelm.train.reporter import Lines, Moment, Reporter, Silent, format_count, format_seconds
+from spherelm.train.reporter import Lines, Moment, Reporter, format_count, format_seconds
 
 
 class Display(Protocol):
@@ -62,7 +62,7 @@ class Board:
         self.progress.update(self._rows[arch], completed=completed, **fields)
 
 
-class Row(Silent):
+class Row(Reporter):
     """The reporter that fills a row of the board."""
 
     def __init__(self, board: Board, arch: Arch) -> None:

@@ -41,7 +41,7 @@ from spherelm.train.metrics import sphere_metrics
 from spherelm.train.parallel import parallelize
 from spherelm.train.processes import Processes
 from spherelm.train.recorder import Recorder
-from spherelm.train.reporter import Reporter, Silent
+from spherelm.train.reporter import Reporter
 from spherelm.train.run_dir import Resume, RunDir
 from spherelm.train.state import (
     collect_random_state,
@@ -134,7 +134,7 @@ def _train(
     if processes.restarted:  # by torchrun, after a process of this very run has died
         resume, force = "auto", False
     processes.from_main(lambda: run_dirs.check_claim(run_dir, resume=resume, force=force))
-    reporter = reporter if reporter is not None and processes.is_main else Silent()
+    reporter = reporter if reporter is not None and processes.is_main else Reporter()
     trainer = Trainer(run, dataset, run_dir, processes, reporter)
     if processes.from_main(lambda: resume == "auto" and run_dir.holds_a_run()):
         trainer.restore()

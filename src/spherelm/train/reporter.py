@@ -6,7 +6,6 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 
 @dataclass(frozen=True)
@@ -29,8 +28,8 @@ class Moment:
         return tokens_left / max(1e-9, self.tokens_per_second)
 
 
-class Reporter(Protocol):
-    """Told of every step, evaluation and checkpoint of a run."""
+class Reporter:
+    """Told of every step, evaluation and checkpoint of a run; this one says nothing."""
 
     def started(self, name: str, first_step: int, steps: int) -> None: ...
     def stepped(self, moment: Moment) -> None: ...
@@ -40,18 +39,7 @@ class Reporter(Protocol):
     def finished(self) -> None: ...
 
 
-class Silent:
-    """Says nothing: for ranks other than the first, and for tests."""
-
-    def started(self, name: str, first_step: int, steps: int) -> None: ...
-    def stepped(self, moment: Moment) -> None: ...
-    def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None: ...
-    def saved(self, checkpoint: Path) -> None: ...
-    def note(self, text: str) -> None: ...
-    def finished(self) -> None: ...
-
-
-class Lines:
+class Lines(Reporter):
     """A line on stderr every `every` steps and for each event: for logs and pipes."""
 
     def __init__(self, every: int) -> None:
@@ -73,8 +61,6 @@ class Lines:
 
     def note(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
-
-    def finished(self) -> None: ...
 
 
 class Live(Lines):
