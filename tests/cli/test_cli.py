@@ -8,11 +8,13 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
-from spherelm import __version__
+from spherelm import __version__, presets
 from spherelm.cli import VERBS, main
+from tests.corpus import prepare_corpus
 
 
 def test_help_is_instant_and_names_every_verb() -> None:
@@ -75,6 +77,32 @@ def test_info_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "parameters" in shown
     assert "training memory" in shown
+
+
+def test_info_takes_the_vocabulary_of_the_data(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = str(prepare_corpus(tmp_path, count=50))
+    reports = []
+    for more in ([], ["--data", data]):
+        assert main(["info", "--preset", "ngpt-small", "--json", *more]) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+    preset, own = reports
+    assert own["vocab_size"] == 257  # bytes, and the end of a document
+    width = presets.get("ngpt-small").model.d_model
+    fewer = preset["vocab_size"] - 257
+    # Two rows of embeddings and one of s_z for every token.
+    assert preset["parameters"] - own["parameters"] == fewer * (2 * width + 1)
+
+    sizes = ["--world-size", "2", "--preset", "ngpt-small", "--json"]
+    memory = []
+    for more in ([], ["--data", data]):
+        assert main(["info", *sizes, *more]) == 0
+        memory.append(json.loads(capsys.readouterr().out)["memory_bytes_per_gpu"]["ngpt-small"])
+    assert memory[1]["2"] < memory[0]["2"]
+
+    assert main(["info", "--preset", "ngpt-small", "--data", "nowhere"]) == 2
+    assert "data folder nowhere does not exist" in capsys.readouterr().err
 
 
 def test_a_wrong_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.parse import parse
@@ -27,6 +27,8 @@ class InfoFlags:
     """A preset such as ngpt-0.5b-4k; `gpt-` or `ngpt-` may be left out and means nGPT."""
     config: str | None = None
     """A TOML file whose fields replace the preset's."""
+    data: str | None = None
+    """Tokens whose vocabulary counts, as in training. Unset: the preset's or the TOML file's."""
     world_size: tuple[int, ...] = ()
     """Numbers of GPUs, such as 1 2 4 8 16 32 64."""
     json: bool = False
@@ -39,7 +41,7 @@ def main(argv: list[str]) -> int:
         raise UserError("--preset must be given; `spherelm info --help` lists the options")
     if flags.world_size:
         return _memory_table(flags)
-    report = _report(flags.preset or "", _run(flags.preset or "", flags.config))
+    report = _report(flags.preset or "", _run(flags.preset or "", flags))
     if flags.json:
         print(json.dumps(report))
     else:
@@ -47,12 +49,20 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _run(preset: str, config: str | None) -> RunConfig:
+def _run(preset: str, flags: InfoFlags) -> RunConfig:
     from spherelm import presets
     from spherelm.config_io import read_toml
 
     run = presets.get(preset)
-    return run if config is None else read_toml(config, run)
+    if flags.config is not None:
+        run = read_toml(flags.config, run)
+    if flags.data is None:
+        return run
+
+    from spherelm.data.dataset import open_dataset
+
+    vocab_size = open_dataset(flags.data, verify=False).vocab_size
+    return replace(run, model=replace(run.model, vocab_size=vocab_size))
 
 
 def _report(preset: str, run: RunConfig) -> dict[str, Any]:
@@ -66,6 +76,7 @@ def _report(preset: str, run: RunConfig) -> dict[str, Any]:
         "arch": run.model.arch,
         "parameters": count.total,
         "parameters_by_kind": asdict(count),
+        "vocab_size": run.model.vocab_size,
         "flops_per_token": flops_per_token(run.model),
         "context": run.model.context,
         "tokens_per_step": run.tokens_per_step,
@@ -83,6 +94,7 @@ def _print_report(report: dict[str, Any]) -> None:
     table.add_row("parameters", f"{report['parameters'] / 1e6:,.1f} M")
     for kind, n in report["parameters_by_kind"].items():
         table.add_row(f"  {kind}", f"{n / 1e6:,.2f} M")
+    table.add_row("vocabulary", f"{report['vocab_size']:,}")
     table.add_row("FLOPs per token", f"{report['flops_per_token'] / 1e9:,.3f} G")
     table.add_row("context", f"{report['context']:,}")
     table.add_row("tokens per step", f"{report['tokens_per_step']:,}")
@@ -99,9 +111,10 @@ def _memory_table(flags: InfoFlags) -> int:
     for number in flags.world_size:
         require_int("--world-size", number)
     names = CLUSTER_PRESETS if flags.preset is None else (flags.preset,)
+    runs = {name: _run(name, flags) for name in names}
     rows = {
-        name: {n: training_memory(_run(name, flags.config), n).total for n in flags.world_size}
-        for name in names
+        name: {n: training_memory(run, n).total for n in flags.world_size}
+        for name, run in runs.items()
     }
     if flags.json:
         print(json.dumps({"memory_bytes_per_gpu": rows}))
