@@ -83,15 +83,20 @@ def test_flash_attention_takes_views_of_a_packed_projection() -> None:
 @needs_fa4
 @pytest.mark.gpu
 def test_training_takes_it_and_generation_does_not() -> None:
-    q = torch.randn(1, 64, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    q = torch.randn(1, 1024, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     taken = attention._takes_flash4
-    if torch.cuda.get_device_capability() == (9, 0):
-        assert taken(q, q, None)
+    assert taken(q, q, None) == (torch.cuda.get_device_capability() == (9, 0))
+    assert not taken(q[:, :64], q[:, :64], None)  # where it was not measured
     assert not taken(q.detach(), q.detach(), None)
     assert not taken(q.float(), q.float(), None)
     with kernels.force_attention("cudnn"):
         assert not taken(q, q, None)
-    mask = torch.ones(1, 1, 64, 64, dtype=torch.bool, device="cuda")
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert not taken(q, q, None)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    mask = torch.ones(1, 1, 1024, 1024, dtype=torch.bool, device="cuda")
     assert not taken(q, q, mask)
     with kernels.force_attention("fa4"), pytest.raises(UserError, match="fa4 wants bfloat16"):
         taken(q, q, mask)
