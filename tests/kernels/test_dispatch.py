@@ -40,6 +40,17 @@ def test_an_unknown_execution_is_named() -> None:
         kernels.force_attention("slow").__enter__()  # type: ignore[arg-type]
 
 
+def test_the_package_loads_neither_triton_nor_the_compiler() -> None:
+    """Each takes a second or more, and on a CPU no one asked for them."""
+    code = (
+        "import sys, spherelm, spherelm.train.loop, spherelm.generate.engine\n"
+        "spherelm.Transformer, spherelm.AdamW\n"
+        "print([m for m in ('triton', 'torch._dynamo', 'torch._inductor') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_the_package_does_not_need_triton() -> None:
     """Where triton is not installed, importing and training on a CPU work."""
     code = (

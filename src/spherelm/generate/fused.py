@@ -476,4 +476,5 @@ def _tile(product: str, D: int, matrices: int = 1) -> tuple[int, int, int]:
     """Rows a program takes, the power of two that holds a row, and the warps for them."""
     numbers, warps = _SHAPES[product]
     block = triton.next_power_of_2(D)
+    warps = min(16, max(warps, block // 1024))  # a thread holds 32 numbers of a row at most
     return max(1, numbers // (block * matrices)), block, warps
