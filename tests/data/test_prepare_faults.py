@@ -3,7 +3,6 @@
 import hashlib
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -63,35 +62,16 @@ def wait_for(path: Path, process: "subprocess.Popen[bytes]") -> None:
         time.sleep(0.001)
 
 
-def stopped(
-    corpus: Path, out: Path, at: str, number: signal.Signals, whole_group: bool
-) -> "tuple[subprocess.Popen[bytes], str]":
-    """A `prepare` that got a signal when its file `at` appeared, and what it said.
-
-    On a busy machine it may come to its end before the signal does: then once more.
-    """
-    for _ in range(5):
-        argv = command(corpus, out)
-        process = subprocess.Popen(argv, stderr=subprocess.PIPE, start_new_session=True)
-        wait_for(out / at, process)
-        if process.poll() is None:
-            (os.killpg if whole_group else os.kill)(process.pid, number)
-        said = process.communicate(timeout=30)[1].decode()
-        if process.returncode != 0:
-            return process, said
-        shutil.rmtree(out)
-    pytest.fail("prepare has ended five times before it could be stopped")
-
-
 @pytest.mark.parametrize("shards", [0, 1, 3])
 def test_killed_and_started_again_it_writes_the_same(
     corpus: Path, uninterrupted: dict[str, str], tmp_path: Path, shards: int
 ) -> None:
     out = tmp_path / "out"
+    process = subprocess.Popen(command(corpus, out), start_new_session=True)
     # Killed as soon as a file of that shard appears: in the middle of writing it.
-    at = f"train-{shards:05d}.tokens" if shards else "prepare.json"
-    process, _ = stopped(corpus, out, at, signal.SIGKILL, whole_group=False)
-    assert process.returncode == -signal.SIGKILL
+    wait_for(out / (f"train-{shards:05d}.tokens" if shards else "prepare.json"), process)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
     _wait_until_gone(process.pid)
     assert not (out / "dataset.json").exists()
     with pytest.raises(UserError, match="is not complete; run the same"):
@@ -119,10 +99,12 @@ def test_interrupted_it_ends_in_one_line_and_goes_on(
     corpus: Path, uninterrupted: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    # As a terminal does it: to the workers, too.
-    process, said = stopped(corpus, out, "train-00001.json", signal.SIGINT, whole_group=True)
+    process = subprocess.Popen(command(corpus, out), stderr=subprocess.PIPE, start_new_session=True)
+    wait_for(out / "train-00001.json", process)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
+    _, said = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert said == "spherelm: interrupted\n"
+    assert said.decode() == "spherelm: interrupted\n"
     subprocess.run(command(corpus, out, workers=1), check=True, capture_output=True)
     assert content(out) == uninterrupted
 
