@@ -99,7 +99,13 @@ def test_interrupted_it_ends_in_one_line_and_goes_on(
     corpus: Path, uninterrupted: dict[str, str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    process = subprocess.Popen(command(corpus, out), stderr=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen(
+        command(corpus, out),
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        # Where the tests run in the background of a shell, they and their children ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
     wait_for(out / "train-00001.json", process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
     _, said = process.communicate(timeout=30)
