@@ -11,6 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spherelm import ModelConfig, RunConfig, presets
+from spherelm.backends import AttentionBackend
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, TrainConfig
 from spherelm.config_io import from_dict, merge, override, read_toml, to_dict, to_toml
 from spherelm.errors import UserError
@@ -245,3 +246,11 @@ def test_overrides_that_contradict_each_other_are_one_line() -> None:
 def test_merging_needs_a_table() -> None:
     with pytest.raises(UserError, match="must be a table of fields"):
         merge(RunConfig(), [1, 2])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("attention", ["flash", "fa3", "fa4"])
+def test_attention_without_masks_cannot_stay_inside_documents(attention: AttentionBackend) -> None:
+    train, data = TrainConfig(attention=attention), DataConfig(within_documents=True)
+    with pytest.raises(UserError, match=rf"train.attention = {attention} .*use auto, cudnn or"):
+        RunConfig(train=train, data=data)
+    RunConfig(train=TrainConfig(attention="cudnn"), data=data)

@@ -165,6 +165,17 @@ class RunConfig:
                 "optim.weight_decay must be 0 for nGPT, whose weights have unit norm, "
                 f"not {self.optim.weight_decay}"
             )
+        attention = self.train.attention
+        if attention in ("flash", "fa3", "fa4") and self.data.within_documents:
+            raise UserError(
+                f"train.attention = {attention} cannot stay inside documents "
+                "(data.within_documents); use auto, cudnn or efficient"
+            )
+        if attention in ("cudnn", "flash", "fa3", "fa4") and self.train.precision == "fp32":
+            raise UserError(
+                f"train.attention = {attention} computes in bf16, and train.precision is fp32; "
+                "use auto, efficient or math"
+            )
         if self.optim.warmup_steps >= self.train.steps:
             raise UserError(
                 f"optim.warmup_steps must be below train.steps = {self.train.steps}, "

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import pytest
 import torch
 from torch import Tensor
@@ -17,13 +20,41 @@ needs_fa4 = pytest.mark.skipif(
 )
 
 
-def test_what_is_not_here_is_said() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine may have them")
-    with pytest.raises(UserError, match="fa4 is not to be had here: it needs a GPU"):
+def test_what_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def not_installed(name: str) -> None:
+        raise ModuleNotFoundError(f"No module named {name}")
+
+    monkeypatch.setattr(flash4, "unavailable", lambda: "pip install flash-attn-4")
+    monkeypatch.setattr(attention, "activate_flash_attention_impl", not_installed)
+    with pytest.raises(UserError, match="fa4 is not to be had here: pip install flash-attn-4"):
         kernels.force_attention("fa4").__enter__()
-    with pytest.raises(UserError, match="fa3 is not to be had here"):
+    with pytest.raises(UserError, match="fa3 is not to be had here: No module named FA3"):
         kernels.force_attention("fa3").__enter__()
+
+
+def test_why_flash_attention_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No GPU, an old one, not installed, another version; and where all is well."""
+
+    def why() -> str | None:
+        flash4._interface.cache_clear()
+        return flash4.unavailable.__wrapped__()
+
+    interface = ModuleType("flash_attn.cute.interface")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert "needs a GPU of compute capability 9.0" in str(why())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (8, 0))
+    assert "needs a GPU of compute capability 9.0" in str(why())
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
+    monkeypatch.setitem(sys.modules, "flash_attn", None)
+    monkeypatch.delitem(sys.modules, "flash_attn.cute.interface", raising=False)
+    assert why() == "pip install flash-attn-4"
+    monkeypatch.setitem(sys.modules, "flash_attn.cute.interface", interface)
+    assert "does not load: this version has no _flash_attn_fwd" in str(why())
+    monkeypatch.setattr(interface, "_flash_attn_fwd", None, raising=False)
+    monkeypatch.setattr(interface, "_flash_attn_bwd", None, raising=False)
+    assert why() is None
+    flash4._interface.cache_clear()
 
 
 def test_a_cpu_computes_attention_whatever_is_forced() -> None:
@@ -98,5 +129,5 @@ def test_training_takes_it_and_generation_does_not() -> None:
         torch.use_deterministic_algorithms(False)
     mask = torch.ones(1, 1, 1024, 1024, dtype=torch.bool, device="cuda")
     assert not taken(q, q, mask)
-    with kernels.force_attention("fa4"), pytest.raises(UserError, match="fa4 wants bfloat16"):
+    with kernels.force_attention("fa4"), pytest.raises(UserError, match="fa4 computes bfloat16"):
         taken(q, q, mask)

@@ -38,6 +38,7 @@ def refused(argv: list[str], out: Path, log: Path) -> str:
         ({"train__stesp": 3}, "did you mean --train.steps"),
         ({"train__steps": "many"}, "--train.steps"),
         ({"train__attention": "slow"}, "--train.attention"),
+        ({"train__attention": "fa4", "train__precision": "fp32"}, "use auto, efficient or math"),
     ],
 )
 def test_fields(tmp_path: Path, corpus: Path, fields: dict[str, object], message: str) -> None:

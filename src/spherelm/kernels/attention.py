@@ -99,7 +99,10 @@ def _takes_flash4(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
     can = mask is None and flash4.takes(q)
     if _forced == "fa4":
         if not can:
-            raise UserError("attention fa4 wants bfloat16, heads of 128 at most and no mask")
+            raise UserError(
+                "attention fa4 computes bfloat16, heads of up to 128 in steps of 8, and no mask; "
+                "use auto"
+            )
         return True
     if _forced != "auto" or torch.are_deterministic_algorithms_enabled():
         return False  # cuDNN's is known to repeat to the bit

@@ -39,6 +39,7 @@ def takes(q: Tensor) -> bool:
     return q.is_cuda and type(q) is Tensor and halves and q.shape[-1] in _HEAD_SIZES
 
 
+@lru_cache(maxsize=1)
 def _interface() -> ModuleType:
     module = importlib.import_module("flash_attn.cute.interface")
     for name in ("_flash_attn_fwd", "_flash_attn_bwd"):  # what PyTorch, too, takes from it
