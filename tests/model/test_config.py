@@ -46,6 +46,8 @@ MISTAKES: list[tuple[str, dict[str, Any]]] = [
         for name in SCALE_NAMES
     ),
     ("s_z must be a ScaleConfig", {"s_z": 1.0}),
+    *(("init_std must be", {"arch": "gpt", "init_std": value}) for value in (0.0, -0.02, NAN, "1")),
+    ("init_std belongs to arch = 'gpt'", {"init_std": 0.02}),
     *(
         (f"{name} belongs to arch = 'ngpt'", {"arch": "gpt", name: value})
         for name, value in [

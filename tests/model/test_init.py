@@ -35,8 +35,9 @@ def assert_deviations(model: Transformer, std: float) -> None:
         assert abs(float(m.detach().mean())) < 6 * standard_error, name
 
 
-def test_gpt_matrices() -> None:
-    assert_deviations(Transformer(ModelConfig(arch="gpt", **CONFIG)), 0.02)
+@pytest.mark.parametrize(("init_std", "std"), [(None, 0.02), (0.09, 0.09)])
+def test_gpt_matrices(init_std: float | None, std: float) -> None:
+    assert_deviations(Transformer(ModelConfig(arch="gpt", init_std=init_std, **CONFIG)), std)
 
 
 def test_ngpt_matrices_before_they_are_normalized(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from spherelm.errors import UserError
 from spherelm.kernels.reference import RMS_NORM_EPS
-from spherelm.model.config import SCALE_NAMES, ModelConfig, ScaleConfig
+from spherelm.model.config import PAPER_STD, SCALE_NAMES, ModelConfig, ScaleConfig
 
 Form = Callable[[Tensor], Tensor]
 
@@ -146,6 +146,7 @@ def to_hf_config(config: ModelConfig, dtype: str, folded: bool = False) -> dict[
             "rms_norm_eps": RMS_NORM_EPS,
             "attention_bias": False,
             "mlp_bias": False,
+            "initializer_range": config.matrix_std,
         }
     scales = {name: dataclasses.asdict(config.resolve_scale(name)) for name in SCALE_NAMES}
     return {
@@ -202,6 +203,8 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
             "rope_base": float(rope["rope_theta"]),
             "tie_embeddings": values.get("tie_word_embeddings", False),
         }
+        if values.get("initializer_range", PAPER_STD) != PAPER_STD and kind == "llama":
+            fields["init_std"] = values["initializer_range"]
         if kind == "ngpt":
             fields |= {name: values[name] for name in ("update", "qk_norm", "signed_alpha")}
             fields |= {name: ScaleConfig(**values["scales"][name]) for name in SCALE_NAMES}

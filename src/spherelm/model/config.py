@@ -19,6 +19,8 @@ ScaleMode = Literal["vector", "scalar", "fixed"]
 
 SCALE_NAMES = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")
 """The six learned vectors of factors: α_A, α_M, s_qk, s_u, s_ν and s_z."""
+PAPER_STD = 0.02
+"""Standard deviation of GPT's matrices at the start, for d_model of 1024 and 1280."""
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,9 @@ class ModelConfig:
     """Whether matrices are normalized in the forward pass too, not only after a step (nGPT)."""
     tie_embeddings: bool = False
     """Whether E_output is E_input."""
+    init_std: float | None = None
+    """Standard deviation of matrices at the start. Unset: the paper's 0.02, which is meant for
+    d_model of 1024 and more; 1/sqrt(d_model) suits narrower models (GPT)."""
     alpha_attn: ScaleConfig = ScaleConfig()
     """alpha_A, the eigen learning rates of the attention block (nGPT)."""
     alpha_mlp: ScaleConfig = ScaleConfig()
@@ -101,6 +106,8 @@ class ModelConfig:
         for name in ("qk_norm", "signed_alpha", "normalize_in_forward", "tie_embeddings"):
             require_bool(name, getattr(self, name))
         require_positive("rope_base", self.rope_base)
+        if self.init_std is not None:
+            require_positive("init_std", self.init_std)
         if self.d_model % self.n_heads:
             raise UserError(
                 f"d_model must be divisible by n_heads, not {self.d_model} by {self.n_heads}"
@@ -118,6 +125,8 @@ class ModelConfig:
             _check_scale(name, getattr(self, name))
         if self.arch == "gpt":
             self._forbid_ngpt_fields()
+        elif self.init_std is not None:
+            raise UserError("init_std belongs to arch = 'gpt'; nGPT's rows start with unit norm")
 
     def _forbid_ngpt_fields(self) -> None:
         ngpt_only = ("update", "qk_norm", "signed_alpha", "normalize_in_forward", *SCALE_NAMES)
@@ -145,6 +154,13 @@ class ModelConfig:
     def softmax_scale(self) -> float:
         """1/sqrt(d_k) for GPT, sqrt(d_k) for nGPT, whose q·k has variance 1/d_k (point 4)."""
         return math.sqrt(self.d_k) if self.arch == "ngpt" else 1 / math.sqrt(self.d_k)
+
+    @property
+    def matrix_std(self) -> float:
+        """Standard deviation at which matrices are drawn; nGPT then normalizes their rows."""
+        if self.arch == "ngpt":
+            return 1 / math.sqrt(self.d_model)
+        return PAPER_STD if self.init_std is None else self.init_std
 
     def resolve_scale(self, name: str) -> ResolvedScale:
         """The factors `name` with the paper's values where none were given."""

@@ -1,10 +1,12 @@
 """How parameters start. This table is the whole truth, and a test holds it to that.
 
 what                       GPT                    nGPT
-matrices, embeddings       N(0, 0.02²)            N(0, 1/d_model), then rows normalized
+matrices, embeddings       N(0, init_std²)        N(0, 1/d_model), then rows normalized
 W_o, W_o_mlp               the same / sqrt(2 L)   the same / sqrt(2 L), then rows normalized
 gains of RMSNorm           1                      -
 stored factors of `Scale`  -                      their `scale`
+
+init_std is 0.02 unless the configuration says otherwise.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ OUTPUT_MATRICES = ("W_o", "W_o_mlp")
 @torch.no_grad()
 def initialize_(model: nn.Module, config: ModelConfig) -> None:
     """Draw all parameters anew from torch's global generator."""
-    std = 0.02 if config.arch == "gpt" else 1 / math.sqrt(config.d_model)
+    std = config.matrix_std
     for name, matrix in matrices(model):
         output = name.rpartition(".")[2] in OUTPUT_MATRICES
         matrix.normal_(0.0, std / math.sqrt(2 * config.n_layers) if output else std)
