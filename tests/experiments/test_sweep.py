@@ -2,49 +2,84 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from pathlib import Path
 
 import pytest
 
-from spherelm import presets
 from spherelm.errors import UserError
+from spherelm.experiments import sweep as sweeps
 from spherelm.experiments.sweep import (
     GRIDS,
     Plan,
     Record,
     Trial,
     configure,
+    describe,
+    neighbours,
+    setting_of,
     summary,
     sweep,
-    trials_of,
 )
 
-RECORDED = Path(__file__).parents[2] / "docs" / "results" / "compare-sweep.csv"
 PLAN = Plan("debug", None, "cpu", steps=3, cores=1)
 TINY = {
-    "gpt": {"lr": (1e-3, 4e-3), "warmup": (0.0,)},
-    "ngpt": {"lr": (1e-2, 1e12), "s_z": (8.0,)},
+    "gpt": {"lr": (1e-3, 4e-3, 1e12), "init": (0.5, 1.0)},
+    "ngpt": {"lr": (1e-3, 1e-2)},
 }
 
 
-def test_sweep_runs_each_setting_once_and_the_best_from_more_seeds(tmp_path):
+def test_sweep_runs_the_neighbours_of_the_preset_and_the_best_afresh(tmp_path):
     record = Record(tmp_path / "sweep.csv", "debug", 3)
-    record.add(Trial("gpt", (("lr", 1e-3), ("warmup", 0.0)), 0), 9.0)  # as if run before
-    sweep(PLAN, record, seeds=2, jobs=1, grids=TINY)
-    for arch in ("gpt", "ngpt"):
-        assert sorted(t.seed for t in record.losses if t.arch == arch) == [0, 0, 1]
-    assert record.losses[Trial("gpt", (("lr", 1e-3), ("warmup", 0.0)), 0)] == 9.0
-    assert 2 < record.losses[Trial("gpt", (("lr", 4e-3), ("warmup", 0.0)), 0)] < math.log(300)
+    known = Trial("gpt", (("lr", 1e-3), ("init", 1.0)), 0)
+    record.add(known, 9.0)  # as if run before
+    sweep(PLAN, record, seeds=1, jobs=1, grids=TINY)
+    assert record.losses[known] == 9.0
+    for arch, grid in TINY.items():
+        best = record.best(arch, [0])
+        for setting in (best, *neighbours(best, grid)):
+            assert len(record.of(arch, setting, [0])) == 1, describe(setting)
+        (anew,) = record.of(arch, best, [1])
+        assert 2 < anew < math.log(300)
+    assert math.inf in record.losses.values()  # the rate of 1e12
     assert Record(record.path, "debug", 3).losses == record.losses
+    assert "diverged" in summary(record, 1, TINY)
 
 
-def test_diverged_runs_are_written_as_such(tmp_path):
+def test_the_climb_ends_in_a_valley_however_far_it_is(tmp_path, monkeypatch):
+    """Losses made up: a bowl whose lowest point is away from the preset in every value."""
+    lowest = {"lr": 1.6e-2, "warmup": 0.4, "init": 0.5, "decay": 0.3, "s_z": 2.0, "alpha": 0.2}
+
+    def bowl(trial: Trial) -> float:
+        ladders = GRIDS[trial.arch]
+        distances = (
+            ladders[name].index(value) - ladders[name].index(lowest[name])
+            for name, value in trial.setting
+        )
+        return 1 + sum(d * d for d in distances) + 0.01 * trial.seed
+
+    def run(pool, plan, record, trials):
+        for trial in trials:
+            if trial not in record.losses:
+                record.add(trial, bowl(trial))
+
+    monkeypatch.setattr(sweeps, "_run", run)
     record = Record(tmp_path / "sweep.csv", "debug", 3)
-    record.add(Trial("ngpt", (("lr", 1.0),), 0), math.inf)
-    record.add(Trial("ngpt", (("lr", 0.1),), 0), 2.5)
-    text = summary(Record(record.path, "debug", 3), {"ngpt": {"lr": (1.0, 0.1)}})
-    assert "| diverged | **2.500** |" in text
+    sweep(PLAN, record, seeds=2, jobs=1)
+    for arch, grid in GRIDS.items():
+        assert record.best(arch, range(2)) == tuple((name, lowest[name]) for name in grid)
+        assert len(record.of(arch, record.best(arch, range(2)), range(4))) == 4
+    assert "| warmup | 0.2: 2.005 | 0.4: **1.005** | 0.6: 2.005 |" in summary(record, 2)
+
+
+def test_both_models_have_as_many_values_to_tune_on_the_same_ladders():
+    gpt, ngpt = GRIDS["gpt"], GRIDS["ngpt"]
+    assert len(gpt) == len(ngpt)
+    assert (gpt["lr"], gpt["warmup"]) == (ngpt["lr"], ngpt["warmup"])
+    assert 1.0 in ngpt["s_z"]  # the paper's starting values
+    assert 0.05 in ngpt["alpha"]
+    for ladder in itertools.chain(gpt.values(), ngpt.values()):
+        assert list(ladder) == sorted(set(ladder))
 
 
 def test_record_of_another_preset_or_length_is_refused(tmp_path):
@@ -55,38 +90,19 @@ def test_record_of_another_preset_or_length_is_refused(tmp_path):
 
 
 def test_settings_reach_the_configuration():
-    setting = (("lr", 0.5), ("s_z", 3.0), ("alpha", 0.3))
-    run = configure(PLAN, Trial("ngpt", setting, seed=4))
+    run = configure(PLAN, Trial("ngpt", (("lr", 0.5), ("s_z", 3.0), ("alpha", 0.3)), seed=4))
     assert run.optim.lr == 0.5
     assert run.model.s_z.init == 3.0
     assert run.model.alpha_attn.init == run.model.alpha_mlp.init == 0.3
     assert (run.train.seed, run.train.steps, run.train.precision) == (4, 3, "fp32")
-    assert configure(PLAN, Trial("gpt", (("warmup", 0.5),), 0)).optim.warmup_steps == 2
+    run = configure(PLAN, Trial("gpt", (("warmup", 0.5), ("init", 2.0), ("decay", 0.7)), 0))
+    assert run.optim.warmup_steps == 2
+    assert run.model.init_std == pytest.approx(2 / math.sqrt(run.model.d_model))
+    assert run.optim.weight_decay == 0.7
 
 
-def test_grids_hold_the_papers_starting_values():
-    settings = [dict(trial.setting) for trial in trials_of("ngpt", GRIDS["ngpt"])]
-    assert any(s["s_z"] == 1.0 and s["alpha"] == 0.05 for s in settings)
-
-
-def test_defaults_are_the_best_of_the_recorded_sweep():
-    nano = {arch: presets.get(f"{arch}-nano") for arch in ("gpt", "ngpt")}
-    steps = nano["gpt"].train.steps
-    assert RECORDED.exists()
-    record = Record(RECORDED, "nano", steps)
-    for arch in GRIDS:
-        assert len(record.of(arch, record.best(arch))) >= 3
-    gpt, ngpt = (dict(record.best(arch)) for arch in ("gpt", "ngpt"))
-    optim, model = nano["gpt"].optim, nano["ngpt"].model
-    assert optim.lr == gpt["lr"]
-    assert optim.warmup_steps == round(gpt["warmup"] * steps)
-    assert nano["ngpt"].optim.lr == ngpt["lr"]
-    assert model.s_z.init == ngpt["s_z"]
-    assert model.alpha_attn.init == model.alpha_mlp.init == ngpt["alpha"]
-
-
-def test_recorded_ngpt_ends_below_the_best_gpt():
-    """The claim of docs/results/compare.md: every seed of nGPT beats every GPT that was run."""
-    record = Record(RECORDED, "nano", presets.get("nano").train.steps)
-    gpt = min(loss for trial, loss in record.losses.items() if trial.arch == "gpt")
-    assert max(record.of("ngpt", record.best("ngpt"))) < gpt
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_a_setting_comes_back_from_its_configuration(arch):
+    plan = Plan("debug", None, "cpu", steps=100, cores=1)
+    setting = tuple((name, ladder[1]) for name, ladder in GRIDS[arch].items())
+    assert setting_of(configure(plan, Trial(arch, setting, 0)), GRIDS[arch]) == setting

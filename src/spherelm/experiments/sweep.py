@@ -2,17 +2,21 @@
 
     python -m spherelm.experiments.sweep --preset nano --out runs/sweep
 
-Both models are tuned alike: every setting of a model's grid is trained once, and the best one of
-each again from further seeds, since the lowest of many losses is partly luck. `sweep.csv` gets a
-row when a run ends, and the same command goes on where it stopped. Runs are in float32 on every
-device, so that a GPU finds what a CPU would.
+Both models are tuned alike: four values each, the same ladders of rates and warmups, the same
+seeds, the same rule. From the preset's own values the sweep tries every neighbour, one step up or
+down in one value, and moves to the best until none is better; a setting counts by its mean over
+the seeds. So the values it ends with lie inside the grid: the settings around them were run, and
+lost. The lowest of many means is partly luck, and so the two winners run once more from fresh
+seeds, which chose nothing.
+
+`sweep.csv` gets a row when a run ends, and the same command goes on where it stopped. Runs are in
+float32 on every device, so that a GPU finds what a CPU would.
 """
 
 from __future__ import annotations
 
 import argparse
 import csv
-import itertools
 import math
 import multiprocessing
 import os
@@ -36,19 +40,24 @@ Setting = tuple[tuple[str, float], ...]
 """Names of a grid and their values, such as (("lr", 0.002), ("warmup", 0.1))."""
 Grid = Mapping[str, Sequence[float]]
 
+RATES = (5e-4, 1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2, 6.4e-2)
+WARMUPS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8)
 GRIDS: dict[Arch, Grid] = {
     "gpt": {
-        "lr": (1e-3, 2e-3, 4e-3, 8e-3),
-        "warmup": (0.0, 0.1, 0.2, 0.4, 0.6, 0.8),
+        "lr": RATES,
+        "warmup": WARMUPS,
+        "init": (0.25, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8),
+        "decay": (0.0, 0.03, 0.1, 0.3, 1.0, 3.0),
     },
     "ngpt": {
-        "lr": (2e-3, 4e-3, 8e-3, 1.6e-2, 3.2e-2),
-        "s_z": (1.0, 8.0, 16.0),
-        "alpha": (0.05, 0.1, 0.2, 0.4),
+        "lr": RATES,
+        "warmup": WARMUPS,
+        "s_z": (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0),
+        "alpha": (0.05, 0.1, 0.2, 0.4, 0.8),
     },
 }
-"""What is tried for each model. `warmup` is a share of the steps; `s_z` and `alpha` are starting
-values, the first of each the paper's."""
+"""The ladders that values move on. `warmup` is a share of the steps, `init` the standard deviation
+of GPT's matrices times sqrt(d_model), `s_z` and `alpha` are starting values."""
 
 
 @dataclass(frozen=True)
@@ -72,14 +81,9 @@ class Plan:
     """Threads of each run."""
 
 
-def trials_of(arch: Arch, grid: Grid) -> list[Trial]:
-    """Every setting of a grid, from seed 0."""
-    combinations = itertools.product(*grid.values())
-    return [Trial(arch, tuple(zip(grid, values, strict=True)), seed=0) for values in combinations]
-
-
 def configure(plan: Plan, trial: Trial) -> RunConfig:
     """The configuration of a trial: the preset with the trial's values, evaluated at the end."""
+    base = presets.get(f"{trial.arch}-{plan.preset}")
     changes: dict[str, object] = {
         "train.steps": plan.steps,
         "train.seed": trial.seed,
@@ -92,15 +96,55 @@ def configure(plan: Plan, trial: Trial) -> RunConfig:
         "data.path": plan.data,
     }
     for name, value in trial.setting:
-        if name == "warmup":
-            changes["optim.warmup_steps"] = round(value * plan.steps)
-        elif name == "alpha":
-            changes["model.alpha_attn.init"] = changes["model.alpha_mlp.init"] = value
-        elif name == "s_z":
-            changes["model.s_z.init"] = value
-        else:
-            changes[f"optim.{name}"] = value
-    return override(presets.get(f"{trial.arch}-{plan.preset}"), changes)
+        match name:
+            case "lr":
+                changes["optim.lr"] = value
+            case "warmup":
+                changes["optim.warmup_steps"] = round(value * plan.steps)
+            case "init":
+                changes["model.init_std"] = value / math.sqrt(base.model.d_model)
+            case "decay":
+                changes["optim.weight_decay"] = value
+            case "s_z":
+                changes["model.s_z.init"] = value
+            case "alpha":
+                changes["model.alpha_attn.init"] = changes["model.alpha_mlp.init"] = value
+            case _:
+                raise ValueError(f"no value of a run is called {name}")
+    return override(base, changes)
+
+
+def setting_of(run: RunConfig, grid: Grid) -> Setting:
+    """The setting that a configuration has: for each name of the grid its nearest value there."""
+    model = run.model
+    values = {
+        "lr": run.optim.lr,
+        "warmup": run.optim.warmup_steps / run.train.steps,
+        "init": model.matrix_std * math.sqrt(model.d_model),
+        "decay": run.optim.weight_decay,
+        "s_z": model.resolve_scale("s_z").init,
+        "alpha": model.resolve_scale("alpha_attn").init,
+    }
+    return tuple(
+        (name, min(ladder, key=lambda rung: abs(rung - values[name])))
+        for name, ladder in grid.items()
+    )
+
+
+def neighbours(setting: Setting, grid: Grid) -> list[Setting]:
+    """All settings one step up or down in one value."""
+    found = []
+    for name, value in setting:
+        ladder = grid[name]
+        rung = ladder.index(value)
+        places = (place for place in (rung - 1, rung + 1) if 0 <= place < len(ladder))
+        found += [_with(setting, name, ladder[place]) for place in places]
+    return found
+
+
+def _with(setting: Setting, name: str, value: float) -> Setting:
+    """The setting with another value of that name."""
+    return tuple((n, value if n == name else v) for n, v in setting)
 
 
 def run_trial(plan: Plan, trial: Trial) -> float:
@@ -152,19 +196,24 @@ class Record:
         with open(self.path, "a", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\n").writerow(row)
 
-    def best(self, arch: Arch) -> Setting:
-        """The setting of the lowest loss from seed 0."""
-        first = {t: loss for t, loss in self.losses.items() if t.arch == arch and t.seed == 0}
-        return min(first, key=first.__getitem__).setting
+    def settings(self, arch: Arch) -> list[Setting]:
+        """All settings of a model that were run, in the order in which they were."""
+        return list(dict.fromkeys(t.setting for t in self.losses if t.arch == arch))
 
-    def of(self, arch: Arch, setting: Setting) -> list[float]:
-        """The losses of a setting, by seed."""
-        found = {
-            trial.seed: loss
-            for trial, loss in self.losses.items()
-            if (trial.arch, trial.setting) == (arch, setting)
-        }
-        return [found[seed] for seed in sorted(found)]
+    def of(self, arch: Arch, setting: Setting, seeds: Iterable[int]) -> list[float]:
+        """The losses of a setting from those seeds that were run."""
+        trials = (Trial(arch, setting, seed) for seed in seeds)
+        return [self.losses[trial] for trial in trials if trial in self.losses]
+
+    def mean(self, arch: Arch, setting: Setting, seeds: Sequence[int]) -> float:
+        """The mean loss of a setting over `seeds`; NaN where not all of them were run."""
+        losses = self.of(arch, setting, seeds)
+        return statistics.fmean(losses) if len(losses) == len(seeds) else math.nan
+
+    def best(self, arch: Arch, seeds: Sequence[int]) -> Setting:
+        """The setting of the lowest mean over `seeds`, of those that ran from all of them."""
+        means = {setting: self.mean(arch, setting, seeds) for setting in self.settings(arch)}
+        return min((s for s in means if not math.isnan(means[s])), key=means.__getitem__)
 
 
 def describe(setting: Setting) -> str:
@@ -180,12 +229,30 @@ def _parse(text: str) -> Setting:
 def sweep(
     plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid] = GRIDS
 ) -> None:
-    """Run what the record lacks: every setting from seed 0, then the best from other seeds."""
+    """Climb down from the preset's values until no neighbour is better; the winners run afresh."""
+    chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
     spawn = multiprocessing.get_context("spawn")  # a GPU cannot be used in a forked process
     with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-        _run(pool, plan, record, (t for arch, grid in grids.items() for t in trials_of(arch, grid)))
-        winners = [(arch, record.best(arch)) for arch in grids]
-        _run(pool, plan, record, (Trial(*w, seed) for w in winners for seed in range(1, seeds)))
+        where = {
+            arch: setting_of(presets.get(f"{arch}-{plan.preset}"), grid)
+            for arch, grid in grids.items()
+        }
+        moved = True
+        while moved:
+            _run(
+                pool,
+                plan,
+                record,
+                (
+                    Trial(arch, setting, seed)
+                    for arch, here in where.items()
+                    for setting in (here, *neighbours(here, grids[arch]))
+                    for seed in chosen_by
+                ),
+            )
+            best = {arch: record.best(arch, chosen_by) for arch in grids}
+            moved, where = best != where, best
+        _run(pool, plan, record, (Trial(*w, seed) for w in where.items() for seed in fresh))
 
 
 def _run(pool: ProcessPoolExecutor, plan: Plan, record: Record, trials: Iterable[Trial]) -> None:
@@ -198,54 +265,70 @@ def _run(pool: ProcessPoolExecutor, plan: Plan, record: Record, trials: Iterable
         print(f"[{done}/{len(waiting)}] {line}", file=sys.stderr, flush=True)
 
 
-def summary(record: Record, grids: Mapping[Arch, Grid] = GRIDS) -> str:
-    """The sweep as Markdown: a row per setting, a column per learning rate, then the winners."""
-    return "\n".join(_summary_lines(record, grids)) + "\n"
+def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid] = GRIDS) -> str:
+    """The sweep as Markdown: the winners, what lies around them, and all that was run."""
+    return "\n".join(_summary_lines(record, seeds, grids)) + "\n"
 
 
-def _summary_lines(record: Record, grids: Mapping[Arch, Grid]) -> Iterator[str]:
-    for arch, grid in grids.items():
-        rates = grid["lr"]
-        others = [name for name in grid if name != "lr"]
-        best = record.best(arch)
-        yield f"| {arch}: {', '.join(others)} | " + " | ".join(f"lr {r:g}" for r in rates) + " |"
-        yield "|---" * (1 + len(rates)) + "|"
-        for values in itertools.product(*(grid[name] for name in others)):
-            rest = tuple(zip(others, values, strict=True))
-            cells = []
-            for rate in rates:
-                setting = (("lr", rate), *rest)
-                text = _cell(record.losses.get(Trial(arch, setting, 0)))
-                cells.append(f"**{text}**" if setting == best else text)
-            yield f"| {', '.join(f'{v:g}' for v in values)} | " + " | ".join(cells) + " |"
-        yield ""
-    yield "| best setting | losses by seed | mean | spread |"
-    yield "|---|---|---|---|"
+def _summary_lines(record: Record, seeds: int, grids: Mapping[Arch, Grid]) -> Iterator[str]:
+    chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
+    yield "| best setting | losses that chose it | from fresh seeds | mean | deviation |"
+    yield "|---|---|---|---|---|"
     for arch in grids:
-        setting = record.best(arch)
-        losses = record.of(arch, setting)
-        yield (
-            f"| {arch}: {describe(setting)} | {', '.join(f'{loss:.3f}' for loss in losses)} "
-            f"| {statistics.mean(losses):.3f} | {max(losses) - min(losses):.3f} |"
-        )
+        best = record.best(arch, chosen_by)
+        anew = record.of(arch, best, fresh)
+        spread = (f"{statistics.fmean(anew):.3f}", f"{_deviation(anew):.3f}") if anew else ("", "")
+        columns = (_losses(record.of(arch, best, chosen_by)), _losses(anew), *spread)
+        yield f"| {arch}: {describe(best)} | " + " | ".join(columns) + " |"
+    for arch, grid in grids.items():
+        best = record.best(arch, chosen_by)
+        yield ""
+        yield f"| {arch}: one value moved, the others as above | below | best | above |"
+        yield "|---|---|---|---|"
+        for name, value in best:
+            rung = grid[name].index(value)
+            cells = []
+            for place in (rung - 1, rung, rung + 1):
+                if not 0 <= place < len(grid[name]):
+                    cells.append("the end of the grid")
+                    continue
+                there = grid[name][place]
+                mean = _cell(record.mean(arch, _with(best, name, there), chosen_by))
+                cells.append(f"{there:g}: **{mean}**" if place == rung else f"{there:g}: {mean}")
+            yield f"| {name} | " + " | ".join(cells) + " |"
+    for arch in grids:
+        yield ""
+        yield f"| {arch}: all settings | mean | losses by seed |"
+        yield "|---|---|---|"
+        ranked = sorted(record.settings(arch), key=lambda s: record.mean(arch, s, chosen_by))
+        for setting in ranked:
+            losses = record.of(arch, setting, (*chosen_by, *fresh))
+            mean = _cell(record.mean(arch, setting, chosen_by))
+            yield f"| {describe(setting)} | {mean} | {_losses(losses)} |"
 
 
-def _cell(loss: float | None) -> str:
-    if loss is None:
-        return ""
+def _losses(losses: Iterable[float]) -> str:
+    return ", ".join(map(_cell, losses))
+
+
+def _deviation(losses: Sequence[float]) -> float:
+    return statistics.stdev(losses) if len(losses) > 1 else math.nan
+
+
+def _cell(loss: float) -> str:
     return "diverged" if math.isinf(loss) else f"{loss:.3f}"
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m spherelm.experiments.sweep",
-        description="Find the learning rates and starting values of a small preset.",
+        description="Find the four tuned values of each model of a small preset.",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for sweep.csv")
     parser.add_argument("--preset", default="nano", help="debug or nano")
     parser.add_argument("--data", help="folder of token shards; default: the built-in corpus")
     parser.add_argument("--steps", type=int, help="steps of each run; default: the preset's")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of each best setting")
+    parser.add_argument("--seeds", type=int, default=3, help="runs of every setting")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps or auto")
     flags = parser.parse_args(argv)
@@ -258,7 +341,7 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"spherelm: {error}", file=sys.stderr)
         return error.exit_status
-    print(summary(record), end="")
+    print(summary(record, flags.seeds), end="")
     return 0
 
 
