@@ -10,10 +10,12 @@ import pytest
 from spherelm import presets
 from spherelm.cli import main
 from spherelm.config import DataConfig
+from spherelm.config_io import override
 from spherelm.errors import UserError
 from spherelm.experiments.compare import ARCHS, claim, configure, tokens_to_reach
 from spherelm.experiments.departures import departures
-from spherelm.experiments.table import rows, verdict
+from spherelm.experiments.recorded import RECORDED
+from spherelm.experiments.table import caveat, rows, verdict
 from spherelm.train.run_dir import RunDir, create
 from tests.experiments.made import comparison
 
@@ -37,19 +39,70 @@ def test_tokens_to_reach_a_loss(curve, loss, tokens):
 def test_speed_up_counts_tokens_and_time():
     made = comparison(gpt=[5.0, 4.0, 3.0, 2.0, 2.0], ngpt=[4.0, 2.0, 1.5, 1.2, 1.0])
     # nGPT is at GPT's 2.0 after 2 of 5 evaluations; its steps take twice as long.
+    assert made.outcome == "ngpt"
     assert made.speedup_tokens == pytest.approx(2.5)
     assert made.speedup_seconds == pytest.approx(1.25)
-    assert "2.50" in verdict(made)
-
-
-def test_no_speed_up_where_the_loss_is_not_reached():
-    made = comparison(gpt=[3.0, 2.0], ngpt=[3.5, 2.1])
-    assert made.speedup_tokens is None
-    assert made.as_json()["speedup_tokens"] is None
-    assert made.as_json()["speedup_seconds"] is None
-    assert "did not reach" in verdict(made)
+    assert verdict(made) == "nGPT reached GPT's final loss with 2.50× fewer tokens"
     by_name = {row.what: row for row in rows(made)}
-    assert by_name["tokens to GPT's final loss"].ngpt == "not reached"
+    assert by_name["speed-up in tokens, one seed"].ngpt == "2.50"
+    assert by_name["tokens to GPT's final loss"].gpt == f"{made.gpt.tokens:,}"
+
+
+def test_gpt_may_be_ahead():
+    made = comparison(gpt=[3.0, 2.0, 1.5, 1.2], ngpt=[3.5, 3.0, 2.5, 2.0])
+    assert made.outcome == "gpt"
+    assert made.speedup_tokens == pytest.approx(2.0)
+    assert made.speedup_seconds == pytest.approx(4.0)  # and its steps take half as long
+    assert verdict(made) == "GPT was ahead: it reached nGPT's final loss with 2.00× fewer tokens"
+    by_name = {row.what: row for row in rows(made)}
+    assert by_name["tokens to nGPT's final loss"].gpt == f"{made.gpt.tokens // 2:,}"
+    assert by_name["speed-up in tokens, one seed"].ngpt == "1"
+    result = made.as_json()
+    assert (result["outcome"], result["lead"]) == ("gpt", pytest.approx(-0.8))
+
+
+def as_recorded(gpt: float, ngpt: float):
+    """A comparison of the very runs that the sweep recorded, with other losses at the end."""
+    made = comparison(gpt=[3.0, gpt], ngpt=[3.0, ngpt])
+    gpt_side, ngpt_side = (
+        dataclasses.replace(side, config=presets.get(f"{side.arch}-nano")) for side in made.sides
+    )
+    return dataclasses.replace(made, preset="nano", gpt=gpt_side, ngpt=ngpt_side)
+
+
+def test_a_difference_that_seeds_make_is_none():
+    noise = RECORDED["nano"].noise
+    for lead, outcome in ((1.9, "neither"), (2.1, "ngpt"), (-1.9, "neither"), (-2.1, "gpt")):
+        made = as_recorded(2.0, 2.0 - lead * noise)
+        assert made.outcome == outcome
+        assert ("No difference beyond chance" in verdict(made)) == (outcome == "neither")
+        assert (made.speedup_tokens is None) == (outcome == "neither")
+        assert (made.as_json()["speedup_seconds"] is None) == (outcome == "neither")
+        assert f"{2 * noise:.3f} counts as none" in caveat(made)
+    assert not any("speed-up" in row.what for row in rows(as_recorded(2.0, 2.0)))
+    assert comparison(gpt=[2.0], ngpt=[2.0]).outcome == "neither"
+
+
+def test_the_record_holds_only_for_the_very_runs_it_is_of():
+    made = as_recorded(2.0, 1.9)
+    assert made.record is RECORDED["nano"]
+    changes = (
+        ("optim.lr", 1e-3),
+        ("model.d_mlp", 64),
+        ("data.path", "tokens"),
+        ("train.steps", 1400),
+        ("train.batch_size", 4),
+    )
+    for field, value in changes:
+        other = dataclasses.replace(made.gpt, config=override(made.gpt.config, {field: value}))
+        changed = dataclasses.replace(made, gpt=other)
+        assert changed.record is None, field
+        assert "has not been recorded" in caveat(changed)
+        assert changed.as_json()["gpt"]["tuned"] is False
+        assert changed.as_json()["ngpt"]["tuned"] is True
+    for field, value in (("train.seed", 5), ("train.device", "cuda"), ("train.log_every", 1)):
+        other = dataclasses.replace(made.gpt, config=override(made.gpt.config, {field: value}))
+        assert dataclasses.replace(made, gpt=other).record is not None, field
 
 
 def runs_of(preset: str, **changes):
@@ -122,14 +175,24 @@ def test_resuming_another_comparison_is_refused(tmp_path, change):
 
 
 def test_departures_from_the_paper_are_those_of_the_configuration():
-    made = comparison(gpt=[3.0], ngpt=[2.0])
-    found = {d.what: d for d in departures(made)}
-    model = made.ngpt.config.model
-    assert found["nGPT: s_z starts at"].here == f"{model.s_z.init:g}"
+    found = {d.what: d for d in departures(as_recorded(3.0, 2.0))}
+    gpt, ngpt = presets.get("gpt-nano"), presets.get("ngpt-nano")
+    assert found["nGPT: s_z starts at"].here == f"{ngpt.model.s_z.init:g}"
     assert found["nGPT: s_z starts at"].paper == "1"
     assert found["nGPT: alpha_attn starts at"].paper == "0.05"
     assert "nGPT: s_qk starts at" not in found
+    assert found["GPT: matrices start with deviation"].here == f"{gpt.model.init_std:.3g}"
+    assert found["Adam's beta2"].here == f"{gpt.optim.beta2:g}"
+    assert found["GPT: warmup"].paper == "2000 steps"
+    assert found["nGPT: warmup"].here.startswith(f"{ngpt.optim.warmup_steps} steps")
     assert all(d.why for d in found.values())
+
+
+def test_only_runs_that_a_sweep_covers_are_called_tuned():
+    swept = {d.what: d for d in departures(as_recorded(3.0, 2.0))}
+    other = {d.what: d for d in departures(comparison(gpt=[3.0], ngpt=[2.0]))}
+    assert "its own sweep" in swept["learning rate"].why
+    assert "no sweep" in other["learning rate"].why
 
 
 def test_the_paper_itself_departs_only_in_what_it_leaves_open():

@@ -54,7 +54,9 @@ def test_result_page_and_figures(finished):
         assert result[arch]["final_loss"] == lines[-1]["val_loss"]
         assert result[arch]["seconds_per_step"] > 0
         assert result[arch]["sample"]["prompt"] == result["gpt"]["sample"]["prompt"] != ""
-    tokens = tokens_to_reach(curves["ngpt"], result["gpt"]["final_loss"])
+    first, second = ("ngpt", "gpt") if result["lead"] > 0 else ("gpt", "ngpt")
+    assert result["outcome"] == first
+    tokens = tokens_to_reach(curves[first], result[second]["final_loss"])
     assert result["speedup_tokens"] == (tokens and result["tokens"] / tokens)
     assert {p.name for p in out.iterdir()} == {
         *("gpt", "ngpt", "result.json", "report.html"),

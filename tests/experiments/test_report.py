@@ -18,7 +18,9 @@ from spherelm.experiments.samples import printable
 from tests.experiments.made import comparison
 
 REACHED = comparison(gpt=[5.0, 4.0, 3.0, 2.2], ngpt=[4.0, 2.5, 2.0, 1.5])
-NOT_REACHED = comparison(gpt=[5.0, 2.0], ngpt=[4.0, 2.5])
+GPT_AHEAD = comparison(gpt=[5.0, 2.0], ngpt=[4.0, 2.5])
+NEITHER = comparison(gpt=[5.0, 2.0], ngpt=[4.0, 2.0])
+OUTCOMES = {"nGPT ahead": REACHED, "GPT ahead": GPT_AHEAD, "neither": NEITHER}
 LOADS = re.compile(r"https?:|//\w|url\((?!#)|@import|<(link|script|img|iframe|object)\b|\bsrc=")
 """What would make a browser ask for something; url(#...) is a part of the page itself."""
 
@@ -43,7 +45,7 @@ class Tags(HTMLParser):
         self.seen.append(tag)
 
 
-@pytest.mark.parametrize("made", [REACHED, NOT_REACHED], ids=["reached", "not reached"])
+@pytest.mark.parametrize("made", OUTCOMES.values(), ids=OUTCOMES)
 def test_page_is_whole_and_asks_for_nothing(made):
     html = render(made)
     assert LOADS.search(html) is None
@@ -56,9 +58,14 @@ def test_page_is_whole_and_asks_for_nothing(made):
 
 
 def test_page_says_what_happened():
-    assert f"{REACHED.speedup_tokens:.2f}× fewer tokens" in render(REACHED)
-    assert "did not reach" in render(NOT_REACHED)
-    assert "fewer tokens" not in render(NOT_REACHED)
+    pages = {name: render(made) for name, made in OUTCOMES.items()}
+    headlines = {name: re.search("<h1>(.*)</h1>", page)[1] for name, page in pages.items()}
+    assert "nGPT reached GPT&#x27;s final loss" in headlines["nGPT ahead"]
+    assert f"{REACHED.speedup_tokens:.2f}× fewer tokens" in headlines["nGPT ahead"]
+    assert "GPT was ahead" in headlines["GPT ahead"]
+    assert "No difference" in headlines["neither"]
+    assert "fewer tokens" not in pages["neither"]
+    assert all("One seed" in page for page in pages.values())
 
 
 def test_text_of_models_cannot_become_markup():
@@ -80,7 +87,7 @@ def test_every_evaluation_is_drawn_at_its_place():
 
 
 def test_crossing_is_marked_only_where_there_is_one():
-    for made, marks in ((REACHED, 1), (NOT_REACHED, 0)):
+    for made, marks in ((REACHED, 1), (GPT_AHEAD, 1), (NEITHER, 0)):
         root = ElementTree.fromstring(svg.draw(charts_of(made)[0]))
         assert len(list(root.iter("path"))) == marks
 

@@ -112,10 +112,10 @@ def _print(comparison: Comparison, out: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from spherelm.experiments.table import rows, verdict
+    from spherelm.experiments.table import caveat, rows, verdict
 
     console = Console(highlight=False)
-    console.print(f"\n[bold]{verdict(comparison)}[/bold]")
+    console.print(f"\n[bold]{verdict(comparison)}[/bold]\n{caveat(comparison)}")
     table = Table("")
     for side in comparison.sides:
         table.add_column(side.name, justify="right")

@@ -25,7 +25,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Span:
-    """A level from one x to another, such as the tokens that nGPT did not need."""
+    """A level from one x to another, such as the tokens that the model ahead did not need."""
 
     left: float
     right: float
@@ -64,16 +64,16 @@ def charts_of(comparison: Comparison) -> list[Chart]:
 
 
 def loss_over_tokens(c: Comparison) -> Chart:
-    """Validation loss over tokens, and where nGPT reaches the loss at which GPT ends."""
+    """Validation loss over tokens, and where one model reaches the loss at which the other ends."""
     unit, name = token_unit(c.gpt.tokens)
-    reached = c.tokens_to_gpt_loss
     lines = [_loss_line(side, [(t / unit, loss) for t, loss in side.curve]) for side in c.sides]
-    if reached is None:
-        span, crossing = None, "nGPT does not reach GPT's final loss."
-    else:
+    span, crossing = None, "They differ by no more than seeds do."
+    if c.ahead is not None and c.tokens_needed is not None:
+        first, second = c.ahead
         text = f"{c.speedup_tokens:.2f}\u00d7 fewer tokens"
-        span = _span(c, lines, reached / unit, c.gpt.tokens / unit, text)
-        crossing = f"nGPT reaches GPT's final loss after {reached / unit:.3g} {name}."
+        span = _span(second, lines, c.tokens_needed / unit, second.tokens / unit, text)
+        needed = f"{c.tokens_needed / unit:.3g} {name}"
+        crossing = f"{first.name} reaches {second.name}'s final loss after {needed}."
     return Chart(
         name="loss",
         title="Validation loss over tokens",
@@ -88,15 +88,15 @@ def loss_over_tokens(c: Comparison) -> Chart:
 
 def loss_over_seconds(c: Comparison) -> Chart:
     """The same over time on this machine."""
-    reached = c.tokens_to_gpt_loss
     lines = [
         _loss_line(side, [(side.seconds_for(tokens), loss) for tokens, loss in side.curve])
         for side in c.sides
     ]
     span = None
-    if reached is not None and c.speedup_seconds is not None and c.speedup_seconds > 1:
-        ends = c.ngpt.seconds_for(reached), c.gpt.seconds_for(c.gpt.tokens)
-        span = _span(c, lines, *ends, f"{c.speedup_seconds:.2f}\u00d7 less time")
+    if c.ahead is not None and c.tokens_needed is not None and (c.speedup_seconds or 0) > 1:
+        first, second = c.ahead
+        ends = first.seconds_for(c.tokens_needed), second.seconds_for(second.tokens)
+        span = _span(second, lines, *ends, f"{c.speedup_seconds:.2f}\u00d7 less time")
     return Chart(
         name="loss-seconds",
         title="Validation loss over training time",
@@ -179,11 +179,11 @@ def _top(c: Comparison) -> float:
     return max(late)
 
 
-def _span(c: Comparison, lines: Sequence[Line], left: float, right: float, text: str) -> Span:
-    """The level of GPT's final loss, its text on the side where the curves leave more room."""
-    y, centre = c.gpt.final_loss, (left + right) / 2
-    gpt, ngpt = (_value_at(line.points, centre) for line in lines)
-    return Span(left, right, y, text, above=gpt - y > y - ngpt)
+def _span(behind: Side, lines: Sequence[Line], left: float, right: float, text: str) -> Span:
+    """The level at which the model behind ends, its text where the curves leave more room."""
+    y, centre = behind.final_loss, (left + right) / 2
+    values = [_value_at(line.points, centre) for line in lines]
+    return Span(left, right, y, text, above=max(values) - y > y - min(values))
 
 
 def _value_at(points: Sequence[tuple[float, float]], x: float) -> float:

@@ -2,7 +2,8 @@
 
 The question is the paper's: how many tokens does nGPT need to reach the validation loss at which
 GPT ends? Both runs have the same size, steps, batches, order of data and seed; each has the
-learning rate that suits it. All is read back from the two run directories, so that an interrupted
+values that suit it. The answer may be that GPT was ahead, or that the two differ by no more than
+seeds do. All is read back from the two run directories, so that an interrupted
 comparison goes on where it stopped.
 
     DIR/gpt/  DIR/ngpt/    run directories
@@ -19,12 +20,13 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from spherelm import presets
 from spherelm.config import DataConfig, RunConfig, TrainConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
+from spherelm.experiments.recorded import Recorded, is_tuned, recorded
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
 from spherelm.train.loop import TrainResult, train
@@ -41,6 +43,7 @@ PRODUCTS = (RESULT, "report.html", "loss.png", "loss-seconds.png", "alpha.png")
 
 Curve = Sequence[tuple[float, float]]
 """(tokens, validation loss) of each evaluation."""
+Outcome = Literal["ngpt", "gpt", "neither"]
 
 
 # --- what is trained -----------------------------------------------------------------------------
@@ -183,23 +186,55 @@ class Comparison:
         return self.gpt, self.ngpt
 
     @property
-    def tokens_to_gpt_loss(self) -> float | None:
-        """Tokens after which nGPT was as good as GPT at its end; None if it never was."""
-        return tokens_to_reach(self.ngpt.curve, self.gpt.final_loss)
+    def record(self) -> Recorded | None:
+        """How such runs end from other seeds, where that was recorded."""
+        return recorded(self.preset, {side.arch: side.config for side in self.sides})
+
+    @property
+    def lead(self) -> float:
+        """How far nGPT ends below GPT; negative where GPT is ahead."""
+        return self.gpt.final_loss - self.ngpt.final_loss
+
+    @property
+    def outcome(self) -> Outcome:
+        """Who ended lower, by more than chance: by two deviations of the recorded seeds.
+
+        Where no seeds were recorded, whoever ended lower.
+        """
+        chance = 0.0 if self.record is None else 2 * self.record.noise
+        if abs(self.lead) <= chance:
+            return "neither"
+        return "ngpt" if self.lead > 0 else "gpt"
+
+    @property
+    def ahead(self) -> tuple[Side, Side] | None:
+        """The model that ended lower and the other one; None where neither did."""
+        if self.outcome == "neither":
+            return None
+        return self.sides if self.outcome == "gpt" else (self.ngpt, self.gpt)
+
+    @property
+    def tokens_needed(self) -> float | None:
+        """Tokens after which the model ahead was as good as the other one at its end."""
+        if self.ahead is None:
+            return None
+        first, second = self.ahead
+        return tokens_to_reach(first.curve, second.final_loss)
 
     @property
     def speedup_tokens(self) -> float | None:
-        """GPT's tokens over those nGPT needed for the same loss."""
-        needed = self.tokens_to_gpt_loss
+        """The tokens of the other model over those the model ahead needed for the same loss."""
+        needed = self.tokens_needed
         return None if needed is None else self.gpt.tokens / needed
 
     @property
     def speedup_seconds(self) -> float | None:
         """The same in time on this machine, where a step of nGPT takes longer."""
-        needed = self.tokens_to_gpt_loss
-        if needed is None:
+        needed = self.tokens_needed
+        if needed is None or self.ahead is None:
             return None
-        return self.gpt.seconds_for(self.gpt.tokens) / self.ngpt.seconds_for(needed)
+        first, second = self.ahead
+        return second.seconds_for(second.tokens) / first.seconds_for(needed)
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -207,24 +242,28 @@ class Comparison:
             "data": self.data,
             "seed": self.gpt.config.train.seed,
             "tokens": self.gpt.tokens,
-            "tokens_to_gpt_loss": self.tokens_to_gpt_loss,
+            "outcome": self.outcome,
+            "lead": self.lead,
+            "noise": None if self.record is None else self.record.noise,
+            "tokens_needed": self.tokens_needed,
             "speedup_tokens": self.speedup_tokens,
             "speedup_seconds": self.speedup_seconds,
-            **{side.arch: _side_as_json(side, self.samples) for side in self.sides},
+            **{side.arch: self._side_as_json(side) for side in self.sides},
         }
 
-
-def _side_as_json(side: Side, samples: Mapping[Arch, Sample]) -> dict[str, Any]:
-    return {
-        "final_loss": side.final_loss,
-        "final_bits_per_byte": side.bits_per_byte,
-        "seconds_per_step": side.seconds_per_step,
-        "parameters": count_parameters(side.config.model).total,
-        "steps": side.config.train.steps,
-        "lr": side.config.optim.lr,
-        "curve": [{"tokens": tokens, "val_loss": loss} for tokens, loss in side.curve],
-        "sample": dataclasses.asdict(samples[side.arch]) if side.arch in samples else None,
-    }
+    def _side_as_json(self, side: Side) -> dict[str, Any]:
+        sample = self.samples.get(side.arch)
+        return {
+            "final_loss": side.final_loss,
+            "final_bits_per_byte": side.bits_per_byte,
+            "seconds_per_step": side.seconds_per_step,
+            "parameters": count_parameters(side.config.model).total,
+            "steps": side.config.train.steps,
+            "lr": side.config.optim.lr,
+            "tuned": is_tuned(self.preset, side.config),
+            "curve": [{"tokens": tokens, "val_loss": loss} for tokens, loss in side.curve],
+            "sample": None if sample is None else dataclasses.asdict(sample),
+        }
 
 
 def tokens_to_reach(curve: Curve, loss: float) -> float | None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from spherelm.config import RunConfig
 from spherelm.experiments.compare import Comparison
-from spherelm.model.config import SCALE_NAMES, ModelConfig
+from spherelm.experiments.recorded import is_tuned
+from spherelm.model.config import PAPER_STD, SCALE_NAMES, Arch, ModelConfig
 
 SHORT_RUN = "A short run ends before the paper's starting value has grown to where it helps: "
 WHY_INIT = {
@@ -16,7 +18,8 @@ WHY_INIT = {
     "alpha_mlp": "As alpha_attn.",
 }
 PAPER_WEIGHT_DECAY = 0.1
-PAPER_WARMUP = 2000
+PAPER_WARMUP: dict[Arch, int] = {"gpt": 2000, "ngpt": 0}
+PAPER_BETA2 = 0.95
 PAPER_BATCH = 512
 PAPER_SIZES = ((24, 1024), (36, 1280))
 """Layers and d_model of its 0.5B and 1B models."""
@@ -34,7 +37,12 @@ class Departure:
 
 def departures(c: Comparison) -> list[Departure]:
     """The values of a comparison that the paper has differently, nGPT's first."""
-    return [*_ngpt(c.ngpt.config.model), *_rates(c), *_gpt(c.gpt.config), *_setting(c.gpt.config)]
+    return [
+        *_ngpt(c.ngpt.config.model),
+        *_gpt(c.gpt.config),
+        *_optimizers(c),
+        *_setting(c.gpt.config),
+    ]
 
 
 def _ngpt(model: ModelConfig) -> Iterator[Departure]:
@@ -46,32 +54,51 @@ def _ngpt(model: ModelConfig) -> Iterator[Departure]:
             yield Departure(f"nGPT: {name} starts at", f"{here.init:g}", f"{there.init:g}", why)
 
 
-def _rates(c: Comparison) -> Iterator[Departure]:
+def _gpt(run: RunConfig) -> Iterator[Departure]:
+    if run.model.matrix_std != PAPER_STD:
+        yield Departure(
+            "GPT: matrices start with deviation",
+            f"{run.model.matrix_std:.3g}",
+            f"{PAPER_STD:g}",
+            f"The paper's is for d_model of 1024 and more; 1/sqrt({run.model.d_model}) is "
+            f"{1 / math.sqrt(run.model.d_model):.3g}, and GPT is worse off with less.",
+        )
+    if run.optim.weight_decay != PAPER_WEIGHT_DECAY:
+        yield Departure(
+            "GPT: weight decay",
+            f"{run.optim.weight_decay:g}",
+            f"{PAPER_WEIGHT_DECAY:g}",
+            "The preset says so.",
+        )
+
+
+def _optimizers(c: Comparison) -> Iterator[Departure]:
+    tuned = all(is_tuned(c.preset, side.config) for side in c.sides)
     yield Departure(
         "learning rate",
         f"GPT {c.gpt.config.optim.lr:g}, nGPT {c.ngpt.config.optim.lr:g}",
         "tuned for each model and length",
-        "Tuned here as well, each model by its own sweep (docs/results/compare.md): shorter runs "
-        "want higher rates.",
+        "Each model has the four values that its own sweep of this very setting found "
+        "(docs/results/compare.md): shorter runs want higher rates."
+        if tuned
+        else "As the preset or the command says; no sweep of these runs is recorded.",
     )
-
-
-def _gpt(run: RunConfig) -> Iterator[Departure]:
-    optim = run.optim
-    if optim.weight_decay != PAPER_WEIGHT_DECAY:
+    for side in c.sides:
+        run = side.config
+        if run.optim.warmup_steps != PAPER_WARMUP[side.arch]:
+            share = run.optim.warmup_steps / run.train.steps
+            yield Departure(
+                f"{side.name}: warmup",
+                f"{run.optim.warmup_steps} steps, {share:.0%} of the run",
+                f"{PAPER_WARMUP[side.arch]} steps",
+                "One of the four values." if tuned else "Its share of the preset's run.",
+            )
+    if c.gpt.config.optim.beta2 != PAPER_BETA2:
         yield Departure(
-            "GPT: weight decay",
-            f"{optim.weight_decay:g}",
-            f"{PAPER_WEIGHT_DECAY:g}",
-            "GPT is better off with this in the sweep.",
-        )
-    if optim.warmup_steps != PAPER_WARMUP:
-        share = optim.warmup_steps / run.train.steps
-        yield Departure(
-            "GPT: warmup",
-            f"{optim.warmup_steps} steps, {share:.0%} of the run",
-            f"{PAPER_WARMUP} steps",
-            "The paper's warmup is longer than a short run; the share is from the sweep.",
+            "Adam's beta2",
+            f"{c.gpt.config.optim.beta2:g}",
+            f"{PAPER_BETA2:g}",
+            "Batches of a few hundred tokens are noisy: a longer memory helps both models.",
         )
 
 

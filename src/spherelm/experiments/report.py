@@ -9,7 +9,7 @@ from spherelm.experiments import svg
 from spherelm.experiments.charts import charts_of
 from spherelm.experiments.compare import Comparison, Side
 from spherelm.experiments.departures import departures
-from spherelm.experiments.table import rows, verdict
+from spherelm.experiments.table import caveat, rows, verdict
 from spherelm.model.flops import count_parameters
 from spherelm.train.reporter import format_count
 
@@ -111,21 +111,23 @@ def _subtitle(c: Comparison) -> str:
     return (
         f'<p class="quiet">Two language models of {parameters} parameters, GPT and the normalized '
         f"Transformer nGPT, each trained on the same {c.gpt.tokens:,} tokens of "
-        f"{escape(c.data)} in the same order, seed {c.gpt.config.train.seed}.</p>"
+        f"{escape(c.data)} in the same order, seed {c.gpt.config.train.seed}.</p>\n"
+        f'<p class="quiet">{escape(caveat(c))}</p>'
     )
 
 
 def _crossing_note(c: Comparison) -> str:
-    reached = c.tokens_to_gpt_loss
-    if reached is None:
+    if c.ahead is None or c.tokens_needed is None:
         return (
-            f"nGPT did not reach GPT's final loss of {c.gpt.final_loss:.3f} within this run, so "
-            f"there is no speed-up to report."
+            f"GPT ends at {c.gpt.final_loss:.3f} and nGPT at {c.ngpt.final_loss:.3f}: no more "
+            f"apart than runs of one model from different seeds, so there is no speed-up to report."
         )
+    first, second = c.ahead
     return (
-        f"GPT ends at {c.gpt.final_loss:.3f} after {c.gpt.tokens:,} tokens; nGPT is there after "
-        f"{reached:,.0f}, read on the straight line between two evaluations. nGPT's learning rate "
-        f"has not come down yet at that point, as GPT's has at its end."
+        f"{second.name} ends at {second.final_loss:.3f} after {second.tokens:,} tokens; "
+        f"{first.name} is there after {c.tokens_needed:,.0f}, read on the straight line between "
+        f"two evaluations. Its learning rate has not come down yet at that point, as "
+        f"{second.name}'s has at its end."
     )
 
 

@@ -102,7 +102,8 @@ class _Drawing:
 
     def _labels(self) -> Iterator[str]:
         """Names at the ends of lines, pushed apart where they would overlap."""
-        ends = sorted((self.y(line.points[-1][1]), line) for line in self.chart.lines)
+        ends = [(self.y(line.points[-1][1]), line) for line in self.chart.lines]
+        ends.sort(key=lambda end: end[0])
         free = float(TOP)
         for wanted, line in ends:
             y = max(wanted, free)

@@ -1,0 +1,64 @@
+"""What the recorded sweep says of a preset: where its runs end, and how far seeds move that.
+
+docs/results/compare-sweep.csv has every run; a test holds the numbers here to it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from spherelm import presets
+from spherelm.config import RunConfig
+from spherelm.model.config import Arch
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """The tuned runs of a preset on the built-in corpus, from seeds that chose nothing."""
+
+    losses: Mapping[Arch, Sequence[float]]
+    """Final validation losses, by seed."""
+
+    @property
+    def noise(self) -> float:
+        """Standard deviation of the difference between one run of GPT and one of nGPT."""
+        return math.sqrt(sum(statistics.variance(losses) for losses in self.losses.values()))
+
+    def ends(self, arch: Arch) -> str:
+        """1.460 ± 0.030: mean and standard deviation."""
+        losses = self.losses[arch]
+        return f"{statistics.fmean(losses):.3f} \u00b1 {statistics.stdev(losses):.3f}"
+
+
+RECORDED: Mapping[str, Recorded] = {
+    "nano": Recorded(
+        losses={
+            "gpt": (1.485, 1.435, 1.460),
+            "ngpt": (1.380, 1.343, 1.362),
+        }
+    )
+}
+
+
+def recorded(preset: str, runs: Mapping[Arch, RunConfig]) -> Recorded | None:
+    """The record of these runs, if they differ from the preset's in nothing that counts."""
+    if preset not in RECORDED or not all(is_tuned(preset, run) for run in runs.values()):
+        return None
+    return RECORDED[preset]
+
+
+def is_tuned(preset: str, run: RunConfig) -> bool:
+    """Whether every value of a run is the one that the recorded sweep found for its model."""
+    if preset not in RECORDED:
+        return False
+    swept = presets.get(f"{run.model.arch}-{preset}")
+    same_length = (run.train.steps, run.train.batch_size, run.train.weight_storage) == (
+        swept.train.steps,
+        swept.train.batch_size,
+        swept.train.weight_storage,
+    )
+    return same_length and dataclasses.replace(run, train=swept.train) == swept
