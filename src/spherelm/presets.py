@@ -19,6 +19,11 @@ BYTES_VOCAB = 257
 """256 bytes and the end of a document: the built-in tokenizer."""
 
 
+def warmup_for(preset: RunConfig, steps: int) -> int:
+    """The warmup of a preset in a run of `steps` steps: the same share of it."""
+    return min(round(preset.optim.warmup_steps * steps / preset.train.steps), steps - 1)
+
+
 def _optim(arch: Arch, lr: float, warmup_steps: int) -> OptimConfig:
     """The paper's Table 'Optimization Parameters': decay and warmup are GPT's alone."""
     if arch == "ngpt":

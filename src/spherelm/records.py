@@ -22,6 +22,10 @@ _SEAL = re.compile(rb',\s*"seal": "([0-9a-f]{8})"\s*\}\s*\Z')
 _LONGEST_SEAL = 64
 
 
+class Damaged(UserError):
+    """A file that is not as it was written."""
+
+
 def write(path: Path, value: Mapping[str, Any]) -> None:
     """Put a sealed object at `path`, whole or not at all."""
     durable.write_text(path, seal(json.dumps(value, indent=1)))
@@ -63,19 +67,25 @@ def read_format(path: Path, format_name: str, version: int) -> dict[str, Any]:
 
 def parse(content: bytes, where: object) -> dict[str, Any]:
     """The object that `content` is the text of, without its seal, which must hold."""
-    match = _SEAL.search(content, max(0, len(content) - _LONGEST_SEAL))
-    if match is not None and zlib.crc32(content[: match.start()]) != int(match[1], 16):
+    holds = seal_holds(content)
+    if holds is False:
         raise damaged(where, "its checksum is not that of its text")
     values = parse_value(content, where)
     if not isinstance(values, dict):
         raise damaged(where, "it is not a JSON object")
-    if values.pop(SEAL, None) is not None and match is None:
+    if values.pop(SEAL, None) is not None and holds is None:
         raise damaged(where, "its checksum is not readable")
     return values
 
 
+def seal_holds(content: bytes) -> bool | None:
+    """Whether the seal is that of the text; None where there is none."""
+    match = _SEAL.search(content, max(0, len(content) - _LONGEST_SEAL))
+    return None if match is None else zlib.crc32(content[: match.start()]) == int(match[1], 16)
+
+
 def parse_value(content: bytes | str, where: object) -> Any:
-    """Any JSON value; not JSON, nested too deep or with numbers too long is an error of one line."""
+    """Any JSON value; no JSON, one nested too deep or of endless numbers is refused in one line."""
     try:
         return json.loads(content)
     except RecursionError:
@@ -84,7 +94,9 @@ def parse_value(content: bytes | str, where: object) -> Any:
         raise damaged(where, "it is not a JSON object") from None
 
 
-def field(values: Mapping[str, Any], name: str, kind: type | tuple[type, ...], where: object) -> Any:
+def field(
+    values: Mapping[str, Any], name: str, kind: type | tuple[type, ...], where: object
+) -> Any:
     """A member that must be there and of that kind; a boolean is no number."""
     if name not in values:
         raise damaged(where, f"it has no {name!r}")
@@ -102,9 +114,9 @@ def file_name(name: object, where: object) -> str:
     return name
 
 
-def damaged(where: object, why: str) -> UserError:
+def damaged(where: object, why: str) -> Damaged:
     """What to say of a file that is not as it was written."""
-    return UserError(f"{where} is damaged: {why}")
+    return Damaged(f"{where} is damaged: {why}")
 
 
 def _short(value: object) -> str:

@@ -77,7 +77,7 @@ class ByteTokenizer:
         return bytes(i for i in ids if i < 256).decode(errors="replace")
 
     def save(self, folder: Path) -> None:
-        save(folder, "bytes")
+        save_tokenizer(folder, "bytes")
 
 
 def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Tokenizer:
@@ -146,7 +146,7 @@ def _load_foreign(
     return LibraryTokenizer.load(spec, end_of_document, name)
 
 
-def save(folder: Path, kind: str, content: bytes | None = None, **values: Any) -> None:
+def save_tokenizer(folder: Path, kind: str, content: bytes | None = None, **values: Any) -> None:
     """Write a tokenizer: its file, and the one that tells `load_tokenizer` what it is."""
     folder.mkdir(parents=True, exist_ok=True)
     if content is not None:

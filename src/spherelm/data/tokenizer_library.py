@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import records
-from spherelm.data import tokenizer as tokenizers
-from spherelm.data.tokenizer import fingerprint_of, missing_package
+from spherelm.data.tokenizer import fingerprint_of, missing_package, save_tokenizer
 from spherelm.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -102,7 +101,7 @@ class LibraryTokenizer:
         return text
 
     def save(self, folder: Path) -> None:
-        tokenizers.save(
+        save_tokenizer(
             folder,
             "tokenizers",
             self.content.encode(),

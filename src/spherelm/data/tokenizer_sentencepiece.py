@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm.data import tokenizer as tokenizers
-from spherelm.data.tokenizer import fingerprint_of, missing_package
+from spherelm.data.tokenizer import fingerprint_of, missing_package, save_tokenizer
 from spherelm.errors import UserError
 
 
@@ -71,7 +70,7 @@ class SentencePieceTokenizer:
         return text
 
     def save(self, folder: Path) -> None:
-        tokenizers.save(
+        save_tokenizer(
             folder,
             "sentencepiece",
             self._content,
