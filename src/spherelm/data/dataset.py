@@ -25,7 +25,7 @@ from spherelm.data.shards import (
     open_shard,
     shard_name,
 )
-from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer
+from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer, read_description
 from spherelm.errors import UserError
 
 FORMAT, VERSION = "spherelm dataset", 1
@@ -113,6 +113,14 @@ class TokenDataset:
         """Changes with any token of any split; a run goes on only with the same data."""
         return _digest(f"{name} {split.fingerprint}" for name, split in self._splits.items())
 
+    def check_tokenizer(self) -> None:
+        """Refuse a tokenizer in the folder that is damaged or another; cheaper than loading it."""
+        folder = self.path / "tokenizer"
+        if folder.is_dir():
+            found = read_description(folder).get("fingerprint", self._tokenizer_fingerprint)
+            if found != self._tokenizer_fingerprint:
+                raise self._another_tokenizer()
+
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that was copied into the folder when the data was prepared."""
         folder = self.path / "tokenizer"
@@ -120,8 +128,12 @@ class TokenDataset:
             raise UserError(f"{self.path} has no tokenizer of its own; name one with --tokenizer")
         tokenizer = load_saved_tokenizer(folder)
         if tokenizer.fingerprint != self._tokenizer_fingerprint:
-            raise UserError(f"{folder} is damaged: it is not the tokenizer that made the tokens")
+            raise self._another_tokenizer()
         return tokenizer
+
+    def _another_tokenizer(self) -> UserError:
+        folder = self.path / "tokenizer"
+        return records.damaged(folder, "it is not the tokenizer that made the tokens")
 
 
 def open_dataset(

@@ -106,26 +106,37 @@ def load_saved_tokenizer(folder: Path) -> Tokenizer:
     return _load_described(folder, None)
 
 
-def _load_described(folder: Path, end_of_document: str | None) -> Tokenizer:
+def read_description(folder: Path) -> dict[str, Any]:
+    """What `Tokenizer.save` said of the tokenizer in `folder`, whose file must be as it was."""
     file = folder / DESCRIPTION
     description = records.read_format(file, FORMAT, VERSION)
     kind = records.field(description, "kind", str, file)
     if kind == "bytes":
-        return ByteTokenizer()
+        return {**description, "fingerprint": ByteTokenizer.fingerprint}
     if kind not in KINDS:
         raise records.damaged(file, f"there is no tokenizer of the kind {kind!r}")
-    name = records.field(description, "name", str, file)
-    end = records.field(description, "end_of_document", str, file)
+    for name in ("name", "end_of_document"):
+        records.field(description, name, str, file)
     content = folder / KINDS[kind]
-    if "crc32" in description:  # tokenizers saved before have none
+    if "crc32" in description:  # those saved before there were seals have none
+        records.field(description, "fingerprint", str, file)
         try:
             found = durable.checksum(content)
         except OSError as error:
             raise UserError(f"cannot read tokenizer {content}: {error.strerror}") from None
         if found != description["crc32"]:
             raise records.damaged(content, f"its checksum is not that of {DESCRIPTION}")
-    tokenizer = _load_foreign(content, end_of_document or end, name)
-    if end_of_document in (None, end) and isinstance(description.get("fingerprint"), str):
+    return description
+
+
+def _load_described(folder: Path, end_of_document: str | None) -> Tokenizer:
+    description = read_description(folder)
+    kind = description["kind"]
+    if kind == "bytes":
+        return ByteTokenizer()
+    name, end = description["name"], description["end_of_document"]
+    tokenizer = _load_foreign(folder / KINDS[kind], end_of_document or end, name)
+    if end_of_document in (None, end) and "fingerprint" in description:
         tokenizer.fingerprint = description["fingerprint"]
     return tokenizer
 

@@ -112,6 +112,7 @@ def check_data(run: RunConfig, dataset: TokenDataset) -> None:
             f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "
             f"{run.model.vocab_size}; it must not be smaller"
         )
+    dataset.check_tokenizer()
 
 
 def train(
