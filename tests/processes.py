@@ -2,30 +2,75 @@
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
+import itertools
+import json
 import os
+import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
-_fork = multiprocessing.get_context("forkserver")
-_fork.set_forkserver_preload(["spherelm.train.loop", "spherelm.cli.train", "tyro"])
+
+class _Server:
+    """The process that forks (see `server`); any thread may ask it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._news = threading.Condition()
+        self._pids: dict[int, int] = {}
+        self._statuses: dict[int, int] = {}
+        command = [sys.executable, "-m", "tests.server"]
+        root = Path(__file__).parents[1]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=root
+        )
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def start(self, argv: list[str], log: Path) -> tuple[int, int]:
+        """Number and process id of a new command."""
+        number = next(self._numbers)
+        request = json.dumps({"id": number, "argv": argv, "log": str(log)})
+        assert self._process.stdin is not None
+        with self._lock:
+            self._process.stdin.write(request.encode() + b"\n")
+            self._process.stdin.flush()
+        with self._news:
+            assert self._news.wait_for(lambda: number in self._pids, timeout=120)
+        return number, self._pids[number]
+
+    def status(self, number: int, timeout: float = 0) -> int | None:
+        """How a command ended; None while it runs."""
+        with self._news:
+            self._news.wait_for(lambda: number in self._statuses, timeout)
+            return self._statuses.get(number)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            answer = json.loads(line)
+            with self._news:
+                if "pid" in answer:
+                    self._pids[answer["id"]] = answer["pid"]
+                else:
+                    self._statuses[answer["id"]] = answer["status"]
+                self._news.notify_all()
 
 
-def _main(argv: list[str], log: str) -> None:
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-    os.dup2(descriptor, 1)
-    os.dup2(descriptor, 2)
-    sys.stdout = os.fdopen(1, "w", closefd=False, buffering=1)
-    sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1)
-    import torch
+_starting = threading.Lock()
 
-    from spherelm.cli import main
 
-    torch.set_num_threads(1)
-    sys.exit(main(argv))
+@functools.cache
+def _made() -> _Server:
+    return _Server()
+
+
+def _server() -> _Server:
+    with _starting:
+        return _made()
 
 
 class Spherelm:
@@ -33,16 +78,14 @@ class Spherelm:
 
     def __init__(self, argv: list[str], log: Path) -> None:
         self.log = log
-        self.process: ForkServerProcess = _fork.Process(target=_main, args=(argv, str(log)))
-        self.process.start()
-        assert self.process.pid is not None
-        self.pid = self.process.pid
+        self._server = _server()
+        self._number, self.pid = self._server.start(argv, log)
 
     def wait(self, timeout: float = 120) -> int:
         """The exit status, negative for a signal."""
-        self.process.join(timeout)
-        assert self.process.exitcode is not None, f"still running: {self.output()}"
-        return self.process.exitcode
+        status = self._server.status(self._number, timeout)
+        assert status is not None, f"still running: {self.output()}"
+        return status
 
     def kill(self, signal: int) -> None:
         os.kill(self.pid, signal)
@@ -50,13 +93,16 @@ class Spherelm:
     def output(self) -> str:
         return self.log.read_text() if self.log.exists() else ""
 
+    def alive(self) -> bool:
+        return self._server.status(self._number) is None
+
     def wait_until(self, condition: Callable[[], bool], timeout: float = 60) -> bool:
         """Wait for a condition; False when the process ended before it came true."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
             if condition():
                 return True
-            if not self.process.is_alive():
+            if not self.alive():
                 return False
             time.sleep(0.002)
         raise TimeoutError(self.output())

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spherelm import RunConfig, Transformer
+from spherelm import RunConfig, Transformer, durable, records
 from spherelm.config import ParallelConfig
 from spherelm.config_io import to_dict
 from spherelm.data.tokenizer import ByteTokenizer
@@ -41,3 +41,13 @@ def write_run(root: Path, model: Transformer, step: int = 7, val_loss: float = 2
         Processes(ParallelConfig(), "cpu"),
     ).finish()
     return root
+
+
+def change_state(checkpoint: Path, sealed: bool = True, **changes: Any) -> None:
+    """Change what a checkpoint says of itself, as another version might have written it."""
+    write = records.write if sealed else durable.write_json
+    state, manifest = checkpoint / "state.json", checkpoint / "manifest.json"
+    write(state, {**records.read(state), **changes})
+    files = records.read(manifest)["files"]
+    files["state.json"] = {"bytes": state.stat().st_size, "crc32": durable.checksum(state)}
+    write(manifest, {"files": files})

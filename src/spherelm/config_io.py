@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import re
 import sys
 import types
 import typing
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +25,7 @@ else:
     import tomli as tomllib
 
 C = TypeVar("C")
+_SEAL = re.compile(rb"# seal ([0-9a-f]{8})[^\n]*\n?\Z")
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -82,19 +85,43 @@ def _coerce(hint: Any, value: Any) -> Any:
     return value
 
 
-def read_toml(path: str | Path, base: C) -> C:
-    """`base` with the fields that a TOML file gives."""
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-        values = tomllib.loads(text)
-    except OSError as error:
-        raise UserError(f"cannot read the config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UserError(f"{path} is not TOML: {error}") from None
+def read_toml(path: str | Path, base: C, sealed: bool = False) -> C:
+    """`base` with the fields that a TOML file gives; `sealed`: a seal in it must hold."""
+    values = toml_values(path, sealed)
     try:
         return merge(base, values)
     except UserError as error:
         raise UserError(f"{path}: {error}") from None
+
+
+def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
+    """The tables and values of a TOML file."""
+    try:
+        content = Path(path).read_bytes()
+        if sealed:
+            _check_seal(content, path)
+        return tomllib.loads(content.decode())
+    except OSError as error:
+        raise UserError(f"cannot read the config {path}: {error.strerror}") from None
+    except RecursionError:
+        raise UserError(f"{path} is not TOML: it is nested too deep") from None
+    except ValueError as error:  # of TOML or of UTF-8
+        raise UserError(f"{path} is not TOML: {error}") from None
+
+
+def seal_toml(text: str) -> str:
+    """`text` with a last line that tells when any of it has changed."""
+    seal = f"{zlib.crc32(text.encode()):08x}"
+    return f"{text}# seal {seal} of all above: remove this line when you change something\n"
+
+
+def _check_seal(content: bytes, path: str | Path) -> None:
+    match = _SEAL.search(content)
+    if match is not None and zlib.crc32(content[: match.start()]) != int(match[1], 16):
+        raise UserError(
+            f"{path} is damaged: its checksum is not that of its text "
+            "(if it was changed on purpose, remove its last line)"
+        )
 
 
 def to_toml(config: Any) -> str:

@@ -22,6 +22,11 @@ NANO_INIT = 0.7
 """GPT's standard deviation at the start, times sqrt(d_model), by the sweep of `nano`."""
 
 
+def warmup_for(preset: RunConfig, steps: int) -> int:
+    """The warmup of a preset in a run of `steps` steps: the same share of it."""
+    return min(round(preset.optim.warmup_steps * steps / preset.train.steps), steps - 1)
+
+
 def _optim(arch: Arch, lr: float, warmup_steps: int) -> OptimConfig:
     """The paper's Table 'Optimization Parameters': decay and warmup are GPT's alone."""
     if arch == "ngpt":

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -75,14 +76,21 @@ def test_a_truncated_shard_is_refused_by_name_even_unverified(
 def test_missing_and_damaged_files_are_refused_by_name(make_dataset: MakeDataset) -> None:
     folder = make_dataset([500, 500]).path
     manifest, header = folder / MANIFEST, folder / "train-00001.json"
-    good = {path: path.read_text() for path in (manifest, header)}
+    sealed = {path: path.read_text() for path in (manifest, header)}
+    good = {path: re.sub(r',\s*"seal": "\w+"', "", text) for path, text in sealed.items()}
     for path, content, message in (
-        (header, "{", "train-00001.json is damaged: it is not JSON"),
+        (header, "{", "train-00001.json is damaged: it is not a JSON object"),
         (header, '{"format": "other"}', "train-00001.json is not a spherelm shard"),
         (header, '{"format": "spherelm shard", "version": 1}', "train-00001.json is damaged"),
-        (header, good[header].replace('"version": 1', '"version": 2'), "not version 1"),
+        (header, good[header].replace('"version": 1', '"version": 2'), "is of version 2; this"),
         (header, good[header].replace('"count": 500', '"count": 400'), "train-00001.tokens is"),
+        (header, good[header].replace('"text_bytes": 15', '"text_bytes": 25'), "text_bytes"),
+        (header, sealed[header].replace('"text_bytes": 15', '"text_bytes": 25'), "its checksum"),
+        (header, good[header].replace('"documents": 50', '"documents": true'), "cannot be True"),
         (manifest, good[manifest].replace("1000", "1001"), "dataset.json is damaged"),
+        (manifest, sealed[manifest].replace("1000", "1001"), "its checksum"),
+        (manifest, "[" * 100_000, "dataset.json is damaged: it is nested too deep"),
+        (manifest, "9" * 5000, "dataset.json is damaged: it is not a JSON object"),
         (manifest, '{"format": "spherelm dataset", "version": 1}', "dataset.json is damaged"),
     ):
         path.write_text(content)
@@ -90,6 +98,7 @@ def test_missing_and_damaged_files_are_refused_by_name(make_dataset: MakeDataset
             open_dataset(folder)
         assert "\n" not in str(caught.value)
         path.write_text(good[path])
+        open_dataset(folder)  # as one was written before there were seals
     (folder / "train-00001.tokens").unlink()
     with pytest.raises(UserError, match=r"cannot read shard .*train-00001.tokens"):
         open_dataset(folder)

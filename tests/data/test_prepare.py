@@ -199,8 +199,13 @@ def test_a_tokenizer_is_trained_on_what_is_not_held_out(text_file: Path, tmp_pat
     assert len(tokenizer.encode(DOCUMENTS[39])) < len(DOCUMENTS[39]) / 2
     file = tmp_path / "out/tokenizer/tokenizer.json"
     file.write_text(file.read_text() + "\n")
+    with pytest.raises(UserError, match=r"tokenizer.json is damaged: its checksum"):
+        open_dataset(tmp_path / "out").tokenizer()
+    train_tokenizer(iter(DOCUMENTS), 300).save(tmp_path / "out/tokenizer")
     with pytest.raises(UserError, match="it is not the tokenizer that made the tokens"):
         open_dataset(tmp_path / "out").tokenizer()
+    with pytest.raises(UserError, match="it is not the tokenizer that made the tokens"):
+        prepare(config)
 
 
 def test_a_complete_folder_is_left_alone(text_file: Path, tmp_path: Path) -> None:
@@ -212,6 +217,19 @@ def test_a_complete_folder_is_left_alone(text_file: Path, tmp_path: Path) -> Non
     assert again.manifest == first.manifest
     assert {path: path.stat().st_mtime_ns for path in config.out.rglob("*")} == times
     text_file.write_text(TEXT + "more")
+    with pytest.raises(UserError, match="the input is not the one"):
+        prepare(config)
+
+
+def test_an_input_changed_at_equal_size_is_noticed(text_file: Path, tmp_path: Path) -> None:
+    config = PrepareConfig((str(text_file),), tmp_path / "out")
+    prepare(config)
+    before = text_file.stat()
+    text_file.write_text(TEXT)  # the same text at another time: read again, and found the same
+    assert prepare(config).was_complete
+    text_file.write_text(TEXT.replace("Document 7.", "Document 9."))
+    os.utime(text_file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert text_file.stat().st_size == before.st_size
     with pytest.raises(UserError, match="the input is not the one"):
         prepare(config)
 

@@ -26,7 +26,8 @@ def torchrun(processes: int, *arguments: str, restarts: int = 0) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
 def run_specs(processes: int, specs: list[dict[str, Any]], folder: Path) -> None:

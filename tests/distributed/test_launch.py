@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -14,6 +15,7 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
+from spherelm.cli import main
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
 from spherelm.model.sphere import check_rows_whole
@@ -33,18 +35,23 @@ def children(pid: int) -> list[int]:
 
 @pytest.mark.xdist_group("distributed")
 def test_a_killed_rank_is_restarted_and_nothing_changes(tmp_path: Path) -> None:
+    """Also where the run replaces another: --force holds for the run that it began."""
     if not Path("/proc/self/task").exists():
         pytest.skip("needs /proc to find the ranks")
     corpus = prepare_corpus(tmp_path)
     alone, killed = tmp_path / "alone", tmp_path / "killed"
     command = torchrun(2, "-m", "spherelm", *flags(alone, corpus, **MORE))
     subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, check=True)
-    command = torchrun(2, "-m", "spherelm", *flags(killed, corpus, **MORE), restarts=1)
+    shutil.copytree(alone, killed)
+    argv = [*flags(killed, corpus, **MORE), "--force"]
+    command = torchrun(2, "-m", "spherelm", *argv, restarts=1)
     group = subprocess.Popen(
         command, env=environment(), cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     deadline = time.monotonic() + 120
-    while not (killed / "checkpoints" / "step_10").exists():
+    while not checkpoints_of(killed) & {"step_10", "step_15"} or "step_30" in checkpoints_of(
+        killed
+    ):
         assert time.monotonic() < deadline
         assert group.poll() is None
         time.sleep(0.01)
@@ -53,6 +60,32 @@ def test_a_killed_rank_is_restarted_and_nothing_changes(tmp_path: Path) -> None:
     assert group.returncode == 0, errors
     assert "resuming from" in errors
     assert (alone / "metrics.jsonl").read_bytes() == (killed / "metrics.jsonl").read_bytes()
+
+
+def checkpoints_of(run: Path) -> set[str]:
+    folder = run / "checkpoints"
+    return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+
+
+@pytest.mark.slow  # tests/train/test_restart.py has it without torchrun
+@pytest.mark.xdist_group("distributed")
+def test_a_restart_does_not_override_a_refusal(tmp_path: Path) -> None:
+    """Refused, started again by torchrun, refused again: the run that was there is as it was."""
+    corpus, out = prepare_corpus(tmp_path), tmp_path / "run"
+    assert main(flags(out, corpus, train__steps=4)) == 0
+    before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+    argv = flags(out, corpus, train__steps=4, optim__lr=0.5)
+    done = subprocess.run(
+        torchrun(1, "-m", "spherelm", *argv, restarts=1),
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode != 0
+    assert done.stderr.count("already holds a run") == 2, done.stderr
+    assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.xdist_group("distributed")

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
+from spherelm import durable, records
 from spherelm.config import RunConfig
 from spherelm.errors import UserError
 from spherelm.exchange.export import export_to_hf, import_from_hf
 from spherelm.exchange.load import EXPORT_RECORD, find_saved, load_model
 from tests.model.tiny import VARIANTS
-from tests.saved_runs import byte_model, write_run
+from tests.saved_runs import byte_model, change_state, write_run
 
 TOKENS = torch.tensor([list(b"def main("), list(b"import os")])
 
@@ -118,14 +119,12 @@ def test_a_missing_tokenizer_is_named(exported: Path, tmp_path: Path) -> None:
 
 def test_a_run_whose_data_is_gone_asks_for_a_tokenizer(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", byte_model())
-    state_file = run / "checkpoints" / "step_7" / "state.json"
     for file in (run / "tokenizer").iterdir():
         file.unlink()
     (run / "tokenizer").rmdir()
-    state = json.loads(state_file.read_text())
-    state["config"]["data"]["path"] = str(tmp_path / "gone")
-    state_file.write_text(json.dumps(state))
-    (state_file.parent / "manifest.json").write_text(json.dumps({"files": {}}))
+    checkpoint = run / "checkpoints" / "step_7"
+    config = records.read(checkpoint / "state.json")["config"]
+    change_state(checkpoint, config={**config, "data": {"path": str(tmp_path / "gone")}})
     with pytest.raises(UserError, match=r"no tokenizer .* name one with --tokenizer"):
         load_model(run)
 
@@ -137,7 +136,10 @@ def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:
 
 
 def edit(file: Path, **changes: object) -> None:
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
+    """Change a file by hand, which breaks its seal: it is taken off."""
+    values = {**json.loads(file.read_text()), **changes}
+    values.pop(records.SEAL, None)
+    file.write_text(json.dumps(values))
 
 
 def test_another_version_is_refused(exported: Path) -> None:
@@ -171,10 +173,47 @@ def test_a_config_that_does_not_fit_is_named(
         load_model(exported)
 
 
-@pytest.mark.parametrize("content", ["", "[1]", "{"])
+@pytest.mark.parametrize("content", ["", "[1]", "{", "9" * 5000, "[" * 100_000])
 def test_a_damaged_config_is_refused(exported: Path, content: str) -> None:
     (exported / "config.json").write_text(content)
-    with pytest.raises(UserError, match="not a JSON object"):
+    with pytest.raises(UserError, match=r"the checksum of config.json does not match"):
+        load_model(exported)
+    (exported / EXPORT_RECORD).unlink()
+    with pytest.raises(UserError, match=r"config.json is damaged: it is n"):
+        load_model(exported)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"step": "x/../../victim"}, "'step' cannot be 'x/"),
+        ({"step": True}, "'step' cannot be True"),
+        ({"step": -1}, "'step' cannot be -1"),
+        ({"val_loss": []}, "'val_loss' cannot be"),
+        ({"losses": [3]}, "a line of losses is not a JSON object"),
+        ({"losses": [{"step": 1, "tokens": 2}]}, "it has no 'val_loss'"),
+        ({"crc32": {"../../victim": "00000000"}}, "is not the name of a file beside it"),
+        ({"crc32": ["model.safetensors"]}, "'crc32' cannot be"),
+        ({"config": 7}, "'config' cannot be 7"),
+    ],
+)
+def test_a_record_that_cannot_be_ours_is_refused(
+    exported: Path, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    edit(exported / EXPORT_RECORD, **changes)
+    with pytest.raises(UserError, match=message) as caught:
+        import_from_hf(exported, tmp_path / "back")
+    assert EXPORT_RECORD in str(caught.value)
+    assert not (tmp_path / "back").exists()
+
+
+def test_an_export_from_before_there_were_seals_is_read(exported: Path) -> None:
+    weights = "model.safetensors"
+    edit(exported / EXPORT_RECORD, crc32={weights: durable.checksum(exported / weights)})
+    load_model(exported)
+    config = exported / "config.json"
+    edit(config, max_position_embeddings=65)
+    with pytest.raises(UserError, match=r"config.json describes another model than spherelm.json"):
         load_model(exported)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spherelm.data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from spherelm.data.tokenizer import DESCRIPTION, ByteTokenizer, Tokenizer, load_tokenizer
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.exchange.tokenizer_files import write_tokenizer
 
@@ -54,6 +54,9 @@ def test_marks_around_a_text_are_dropped(tmp_path: Path) -> None:
         },
     }
     file.write_text(json.dumps({**json.loads(file.read_text()), "post_processor": processor}))
-    write_tokenizer(tmp_path / "out", load_tokenizer(tmp_path / "source"), context=64)
+    (tmp_path / "source" / DESCRIPTION).unlink()  # as one of Hugging Face's
+    marked = load_tokenizer(tmp_path / "source")
+    write_tokenizer(tmp_path / "out", marked, context=64)
+    assert load_tokenizer(tmp_path / "out").fingerprint == marked.fingerprint  # the same ids
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert theirs("the cat")["input_ids"] == source.encode("the cat")

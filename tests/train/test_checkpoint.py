@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from spherelm import records
 from spherelm.config import ParallelConfig
 from spherelm.errors import UserError
 from spherelm.train import checkpoint
 from spherelm.train.processes import Processes
+from tests.saved_runs import change_state
 
 TENSORS = {"weights": torch.arange(12.0).view(3, 4), "factors": torch.ones(5).bfloat16()}
 
@@ -64,13 +66,59 @@ def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
 
 def test_another_format_is_refused(tmp_path: Path) -> None:
     path = save(tmp_path, 1)
-    state = json.loads((path / "state.json").read_text()) | {"format": 99}
-    (path / "state.json").write_text(json.dumps(state))
-    manifest = json.loads((path / "manifest.json").read_text())
-    del manifest["files"]["state.json"]
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    change_state(path, format=99)
     with pytest.raises(UserError, match="has checkpoint format 99; this version"):
         checkpoint.verify(path)
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        ([], "it is not a JSON object"),
+        (7, "it is not a JSON object"),
+        ({}, "it has no 'files'"),
+        ({"files": []}, "'files' cannot be \\[\\]"),
+        ({"files": {}}, "it says nothing of state.json"),
+        ({"files": {"../../victim": {"bytes": 1, "crc32": "0"}}}, "is not the name of a file"),
+        ({"files": {"state.json": 3}}, "what it says of state.json cannot be 3"),
+        ({"files": {"state.json": {"bytes": "x", "crc32": "0"}}}, "'bytes' cannot be 'x'"),
+        ({"files": {"state.json": {"bytes": 1}}}, "it has no 'crc32'"),
+        ({"files": {"gone": {"bytes": 1, "crc32": "0"}}}, "gone: it is missing"),
+    ],
+)
+def test_a_manifest_that_cannot_be_ours_is_refused(
+    tmp_path: Path, manifest: object, message: str
+) -> None:
+    path = save(tmp_path, 1)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(records.Damaged, match=message) as caught:
+        checkpoint.verify(path)
+    assert "step_1 is damaged: " in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("state", "message"),
+    [
+        ({"step": 2}, "state.json: it is of step 2"),
+        ({"step": None}, "'step' cannot be None"),
+        ({"val_loss": "low"}, "'val_loss' cannot be 'low'"),
+    ],
+)
+def test_a_state_that_cannot_be_ours_is_refused(
+    tmp_path: Path, state: dict[str, object], message: str
+) -> None:
+    path = save(tmp_path, 1)
+    change_state(path, **state)
+    with pytest.raises(records.Damaged, match=message):
+        checkpoint.verify(path)
+
+
+def test_a_checkpoint_from_before_there_were_seals_is_read(tmp_path: Path) -> None:
+    path = save(tmp_path, 3, val_loss=1.5)
+    change_state(path, sealed=False)
+    assert records.SEAL not in (path / "manifest.json").read_text()
+    assert checkpoint.verify(path)["step"] == 3
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:

@@ -103,20 +103,33 @@ def truncate(path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [flip_a_bit, truncate, Path.unlink])
 @pytest.mark.parametrize("part", ["*.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_refused_by_name(
+def test_a_damaged_checkpoint_is_named_and_the_one_before_gone_on_from(
     tmp_path: Path, corpus: Path, damage: object, part: str
 ) -> None:
     out = tmp_path / "run"
     assert run(flags(out, corpus), tmp_path / "log")[0] == 0
+    metrics, weights = (out / "metrics.jsonl").read_bytes(), whole(out)
     (victim,) = (out / "checkpoints" / "step_12").glob(part)
     damage(victim)  # type: ignore[operator]
-    more = {"train__steps": 16}
-    status, output = run([*flags(out, corpus, **more), "--resume", "auto"], tmp_path / "log")
+    before = {p: p.read_bytes() for p in out.rglob("*") if p.is_file()}
+    status, output = run([*flags(out, corpus), "--resume", "strict"], tmp_path / "log")
     assert status == 2, output
     assert output.count("\n") == 1
-    assert "step_12 is damaged" in output
-    assert victim.name in output
-    assert "remove it to go on from step_8" in output
+    assert f"step_12 is damaged: {victim.name}: it" in output
+    assert "the one before is step_8" in output
+    assert {p: p.read_bytes() for p in out.rglob("*") if p.is_file()} == before
+    status, output = run([*flags(out, corpus), "--resume", "auto"], tmp_path / "log")
+    assert status == 0, output
+    assert f"step_12 is damaged: {victim.name}: it" in output
+    assert "now step_12.damaged" in output
+    assert f"resuming from {out}/checkpoints/step_8" in output
+    assert (out / "metrics.jsonl").read_bytes() == metrics
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in whole(out).items())
+
+
+def whole(out: Path) -> dict[str, torch.Tensor]:
+    (shard,) = (out / "checkpoints" / "step_12").glob("*.safetensors")
+    return {name: tensor.clone() for name, tensor in load_file(shard).items()}  # not of the file
 
 
 def test_a_damaged_shard_is_refused_by_name(tmp_path: Path, corpus: Path) -> None:

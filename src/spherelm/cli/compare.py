@@ -76,6 +76,7 @@ def _compare(flags: CompareFlags) -> int:
 
     out = Path(flags.out)
     dataset = open_dataset(flags.data.path)
+    comparing.check_data(dataset)
     rates: dict[Arch, float | None] = {"gpt": flags.gpt_lr, "ngpt": flags.ngpt_lr}
     runs = comparing.configure(flags.preset, flags.train, flags.data, dataset.vocab_size, rates)
     comparing.claim(out, runs, resume=flags.resume, force=flags.force)

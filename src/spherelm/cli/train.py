@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -42,8 +43,9 @@ class TrainFlags:
     """The configuration to start from, such as ngpt-0.5b-1k; a name without gpt- means nGPT."""
     config: str | None = None
     """A TOML file whose fields replace the preset's."""
-    resume: Literal["never", "auto"] = "never"
-    """auto: go on from the newest checkpoint in --out, or begin if there is none."""
+    resume: Literal["never", "auto", "strict"] = "never"
+    """auto: go on from the newest checkpoint in --out, or begin if there is none; where it is
+    damaged, from the one before. strict: refuse a damaged one instead."""
     force: bool = False
     """Replace a run that --out already holds."""
     dry_run: bool = False
@@ -64,14 +66,16 @@ def main(argv: list[str]) -> int:
         TrainFlags,
         argv,
         "train",
-        default=TrainFlags(out=_missing(), **_sections(base)),
+        default=TrainFlags(out=_missing(), **_sections(base.config)),
     )
-    run = RunConfig(**_sections(flags))
+    optim, note = _with_warmup(flags, base, argv)
+    run = RunConfig(**{**_sections(flags), "optim": optim})
 
     from spherelm.data.dataset import open_dataset
 
     dataset = open_dataset(run.data.path)
-    if run.model.vocab_size == base.model.vocab_size:  # not asked for: the data decides
+    asked = run.model.vocab_size != base.config.model.vocab_size
+    if not asked and base.source != "run":  # the data decides
         run = dataclasses.replace(
             run, model=dataclasses.replace(run.model, vocab_size=dataset.vocab_size)
         )
@@ -80,7 +84,7 @@ def main(argv: list[str]) -> int:
 
         print_plan(run, dataset, as_json=flags.json)
         return 0
-    result = _train(run, dataset, flags)
+    result = _train(run, dataset, flags, note)
     if flags.json:
         print(json.dumps(_as_json(result, Path(flags.out))))
     return 130 if result.stopped_by == signal.SIGINT else 0
@@ -90,21 +94,20 @@ def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(RunConfig)}
 
 
-def _train(run: RunConfig, dataset: TokenDataset, flags: TrainFlags) -> TrainResult:
+def _train(
+    run: RunConfig, dataset: TokenDataset, flags: TrainFlags, note: str | None
+) -> TrainResult:
     from spherelm.train.loop import train
     from spherelm.train.reporter import for_terminal
-    from spherelm.train.resume import check_same_run
-    from spherelm.train.run_dir import RunDir
 
     out = Path(flags.out)
-    run_dir = RunDir(out)
-    if flags.resume == "auto" and run_dir.holds_a_run() and not flags.force:
-        check_same_run(run_dir.read_config(), run)
-    resume: Literal["never", "auto"] = "never" if flags.force else flags.resume
     reporter = for_terminal(run.train.log_every)
-    result = train(run, dataset, out, resume=resume, force=flags.force, reporter=reporter)
+    if note is not None and os.environ.get("RANK", "0") == "0":
+        reporter.note(note)
+    result = train(run, dataset, out, resume=flags.resume, force=flags.force, reporter=reporter)
     if result.finished:
-        reporter.note(f"finished: validation loss {result.val_loss:.4f}, saved {result.checkpoint}")
+        loss = "" if result.val_loss is None else f"validation loss {result.val_loss:.4f}, "
+        reporter.note(f"finished: {loss}saved {result.checkpoint}")
     else:
         reporter.note(
             f"stopped at step {result.step}, saved {result.checkpoint}; go on with --resume auto"
@@ -122,18 +125,73 @@ def _as_json(result: TrainResult, out: Path) -> dict[str, object]:
     }
 
 
-def _base_config(argv: list[str]) -> RunConfig:
+@dataclass(frozen=True)
+class Base:
+    """The configuration that the flags build on."""
+
+    config: RunConfig
+    source: Literal["preset", "toml", "run"]
+    """Where its warmup is from: a preset's can be scaled, what the user or a run says cannot."""
+    preset: RunConfig
+
+
+def _base_config(argv: list[str]) -> Base:
     """The preset and TOML file that the flags build on; a resumed run's own when none is named."""
     from spherelm import presets
-    from spherelm.config_io import read_toml
+    from spherelm.config_io import read_toml, toml_values
 
     preset, config = value_of("--preset", argv), value_of("--config", argv)
-    out, resume = value_of("--out", argv), value_of("--resume", argv)
-    own = Path(out) / "config.toml" if out is not None else None
-    if preset is None and config is None and resume == "auto" and own is not None and own.exists():
-        return read_toml(own, RunConfig())
+    own = _resumed(argv)
+    if preset is None and config is None and own is not None:
+        return Base(own, "run", own)
     run = presets.get(preset or "nano")
-    return run if config is None else read_toml(config, run)
+    if config is None:
+        return Base(run, "preset", run)
+    values = toml_values(config)
+    optim, train = values.get("optim"), values.get("train")
+    sets_warmup = isinstance(optim, dict) and "warmup_steps" in optim
+    if not sets_warmup and isinstance(train, dict) and isinstance(train.get("steps"), int):
+        start = dataclasses.replace(run, optim=_scaled(run, run.optim, train["steps"]))
+    else:
+        start = run
+    return Base(read_toml(config, start), "toml" if sets_warmup else "preset", run)
+
+
+def _resumed(argv: list[str]) -> RunConfig | None:
+    """The configuration of the run that is gone on with."""
+    from spherelm.train.run_dir import RunDir
+
+    out = value_of("--out", argv)
+    if out is None or value_of("--resume", argv) not in ("auto", "strict") or "--force" in argv:
+        return None
+    run_dir = RunDir(Path(out))
+    return run_dir.read_config() if run_dir.holds_a_run() else None
+
+
+def _with_warmup(flags: TrainFlags, base: Base, argv: list[str]) -> tuple[OptimConfig, str | None]:
+    """The optimizer's settings, with a preset's warmup scaled to a run that is shorter than it."""
+    optim, steps = flags.optim, flags.train.steps
+    if base.source != "preset" or value_of("--optim.warmup-steps", argv) is not None:
+        return optim, None
+    own = _resumed(argv)
+    if own is not None:  # whose warmup may have been scaled to fewer steps than it has now
+        return dataclasses.replace(optim, warmup_steps=own.optim.warmup_steps), None
+    scaled = _scaled(base.preset, optim, steps)
+    if scaled.warmup_steps == base.preset.optim.warmup_steps:
+        return optim, None
+    return scaled, (
+        f"warmup: {scaled.warmup_steps} of {steps} steps, the share of the preset's "
+        f"{base.preset.optim.warmup_steps} of {base.preset.train.steps} (--optim.warmup-steps "
+        "sets it)"
+    )
+
+
+def _scaled(preset: RunConfig, optim: OptimConfig, steps: int) -> OptimConfig:
+    from spherelm import presets
+
+    if not 0 < steps <= preset.optim.warmup_steps:
+        return dataclasses.replace(optim, warmup_steps=preset.optim.warmup_steps)
+    return dataclasses.replace(optim, warmup_steps=presets.warmup_for(preset, steps))
 
 
 def _missing() -> str:

@@ -53,7 +53,9 @@ def open_builtin() -> TokenDataset:
 def _open_or_write(folder: Path, documents: list[tuple[str, bytes]]) -> TokenDataset:
     if folder.is_dir():
         try:
-            return open_dataset(folder, verify=True)
+            dataset = open_dataset(folder, verify=True)
+            dataset.tokenizer()
+            return dataset
         except UserError:  # a damaged cache is simply made again
             shutil.rmtree(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)

@@ -16,21 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from spherelm import durable
+from spherelm import records
 from spherelm.data.shards import (
     DTYPES,
     Shard,
     ShardHeader,
     check_shard,
     open_shard,
-    read_json,
     shard_name,
 )
-from spherelm.data.tokenizer import Tokenizer, load_tokenizer
+from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer, read_description
 from spherelm.errors import UserError
 
 FORMAT, VERSION = "spherelm dataset", 1
 MANIFEST = "dataset.json"
+SPLITS = ("train", "val")
 VERIFY_LIMIT = 2 << 30
 """Up to this many bytes of tokens, checksums are verified whenever a dataset is opened: about a
 second. Above it only when asked; the sizes of files are checked always."""
@@ -84,6 +84,16 @@ class TokenDataset:
     def val(self) -> TokenSplit:
         return self._split("val")
 
+    @property
+    def splits(self) -> tuple[TokenSplit, ...]:
+        """All there is."""
+        return tuple(self._splits.values())
+
+    @property
+    def has_val(self) -> bool:
+        """Whether there is a validation part; data of `--val-fraction 0` has none."""
+        return "val" in self._splits
+
     def _split(self, name: str) -> TokenSplit:
         if name not in self._splits:
             raise UserError(f"{self.path} has no {name} split; prepare it with --val-fraction 0.01")
@@ -103,15 +113,27 @@ class TokenDataset:
         """Changes with any token of any split; a run goes on only with the same data."""
         return _digest(f"{name} {split.fingerprint}" for name, split in self._splits.items())
 
+    def check_tokenizer(self) -> None:
+        """Refuse a tokenizer in the folder that is damaged or another; cheaper than loading it."""
+        folder = self.path / "tokenizer"
+        if folder.is_dir():
+            found = read_description(folder).get("fingerprint", self._tokenizer_fingerprint)
+            if found != self._tokenizer_fingerprint:
+                raise self._another_tokenizer()
+
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that was copied into the folder when the data was prepared."""
         folder = self.path / "tokenizer"
         if not folder.is_dir():
             raise UserError(f"{self.path} has no tokenizer of its own; name one with --tokenizer")
-        tokenizer = load_tokenizer(folder)
+        tokenizer = load_saved_tokenizer(folder)
         if tokenizer.fingerprint != self._tokenizer_fingerprint:
-            raise UserError(f"{folder} is damaged: it is not the tokenizer that made the tokens")
+            raise self._another_tokenizer()
         return tokenizer
+
+    def _another_tokenizer(self) -> UserError:
+        folder = self.path / "tokenizer"
+        return records.damaged(folder, "it is not the tokenizer that made the tokens")
 
 
 def open_dataset(
@@ -139,22 +161,23 @@ def open_dataset(
 
 
 def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
-    manifest = read_json(path / MANIFEST, FORMAT, VERSION)
-    try:
-        vocab_size = int(manifest["tokenizer"]["vocab_size"])
-        tokenizer_fingerprint = str(manifest["tokenizer"]["fingerprint"])
-        counts = {
-            name: (int(split["shards"]), int(split["tokens"]))
-            for name, split in manifest["splits"].items()
-        }
-    except (AttributeError, KeyError, TypeError, ValueError):
-        raise UserError(f"{path / MANIFEST} is damaged; run `spherelm prepare` again") from None
+    file = path / MANIFEST
+    manifest = records.read_format(file, FORMAT, VERSION)
+    tokenizer = records.field(manifest, "tokenizer", dict, file)
+    vocab_size = records.field(tokenizer, "vocab_size", int, file)
+    tokenizer_fingerprint = records.field(tokenizer, "fingerprint", str, file)
     splits = {}
-    for name, (n_shards, n_tokens) in counts.items():
+    totals = records.field(manifest, "splits", dict, file)
+    for name in totals:
+        if name not in SPLITS:
+            raise records.damaged(file, f"{name!r} is neither {' nor '.join(SPLITS)}")
+        total = records.field(totals, name, dict, file)
+        n_shards = records.field(total, "shards", int, file)
         shards = tuple(open_shard(path, shard_name(name, i)) for i in range(n_shards))
         splits[name] = TokenSplit(name, shards, _digest(map(_identity, shards)))
-        if splits[name].n_tokens != n_tokens:
-            raise UserError(f"{path / MANIFEST} is damaged: its {name} shards have other counts")
+        _check_totals(file, splits[name], total, tokenizer_fingerprint)
+    if "train" not in splits:
+        raise records.damaged(file, "it has no training data")
     shards = tuple(shard for split in splits.values() for shard in split.shards)
     if verify is None:
         verify = sum(shard.tokens.nbytes for shard in shards) <= VERIFY_LIMIT
@@ -162,6 +185,26 @@ def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
         with ThreadPoolExecutor() as pool:  # crc32 lets go of the interpreter
             list(pool.map(lambda shard: check_shard(path, shard), shards))
     return TokenDataset(path, splits, vocab_size, tokenizer_fingerprint)
+
+
+def _check_totals(
+    file: Path, split: TokenSplit, total: Mapping[str, Any], tokenizer_fingerprint: str
+) -> None:
+    """What `dataset.json` says of a split must be what the headers of its shards add up to."""
+    headers = [shard.header for shard in split.shards]
+    found = {
+        "tokens": sum(header.count for header in headers),
+        "documents": sum(header.documents for header in headers),
+        "text_bytes": sum(header.text_bytes for header in headers),
+    }
+    for name, value in found.items():
+        if records.field(total, name, int, file) != value:
+            raise records.damaged(file, f"its {split.name} shards have other counts ({name})")
+    for shard in split.shards:
+        of = (shard.header.split, shard.header.tokenizer_fingerprint)
+        if of != (split.name, tokenizer_fingerprint):
+            header = file.with_name(f"{shard.name}.json")
+            raise records.damaged(header, "it is of another split or tokenizer than dataset.json")
 
 
 def _identity(shard: Shard) -> str:
@@ -222,7 +265,7 @@ def write_manifest(
         "splits": splits,
         **fields,
     }
-    durable.write_json(folder / MANIFEST, {"format": FORMAT, "version": VERSION, **manifest})
+    records.write(folder / MANIFEST, {"format": FORMAT, "version": VERSION, **manifest})
     return manifest
 
 

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from spherelm import records
 from spherelm.data import dataset, writer
 from spherelm.data.documents import Piece
 from spherelm.data.encode import available_cores, cut_after, encode_batches, join
-from spherelm.data.shards import read_json, smallest_dtype
+from spherelm.data.shards import smallest_dtype
 from spherelm.data.sources import Source, find_sources
 from spherelm.data.stream import PieceStream
-from spherelm.data.tokenizer import Tokenizer, load_tokenizer
+from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer, load_tokenizer
 from spherelm.data.writer import Mark, OutputFolder, SplitWriter
 from spherelm.errors import UserError
 from spherelm.validate import require_choice, require_fraction, require_int
@@ -156,7 +157,7 @@ def _settings_before(out: Path, settings: dict[str, Any]) -> dict[str, Any] | No
         if any(out.iterdir()):
             raise UserError(f"--out {out} is not empty; name a new folder")
         return None
-    before = read_json(out / writer.SETTINGS, writer.FORMAT, writer.VERSION)
+    before = records.read_format(out / writer.SETTINGS, writer.FORMAT, writer.VERSION)
     _compare(out, before, settings)
     return before
 
@@ -180,9 +181,24 @@ def _changed(out: Path) -> UserError:
 
 
 def _finished_before(config: PrepareConfig, stream: PieceStream) -> dict[str, Any]:
-    """What there is, if the input can be the same; it is not read again."""
-    manifest = read_json(config.out / dataset.MANIFEST, dataset.FORMAT, dataset.VERSION)
+    """What there is, if the input is the same.
+
+    It is read again, though not tokenized, only where its files were touched since: the size of a
+    file says little, and its dates say more than is true of a copy.
+    """
+    file = config.out / dataset.MANIFEST
+    manifest = records.read_format(file, dataset.FORMAT, dataset.VERSION)
+    prepared = dataset.open_dataset(config.out)
+    prepared.tokenizer()  # both refuse what is damaged
     if "-" in config.inputs or manifest.get("input_bytes") != stream.size:
+        raise _changed(config.out)
+    if manifest.get("input_stamps") == stream.stamps:
+        return manifest
+    for _ in stream:
+        pass
+    ends = [shard.header for split in prepared.splits for shard in split.shards]
+    last = max(ends, key=lambda header: header.pieces_read)
+    if (last.pieces_read, last.pieces_digest) != (stream.pieces_read, stream.digest):
         raise _changed(config.out)
     return manifest
 
@@ -194,7 +210,7 @@ def _tokenizer(
     if config.train_tokenizer is None:
         return load_tokenizer("bytes")
     if resumed:
-        return load_tokenizer(config.out / "tokenizer")
+        return load_saved_tokenizer(config.out / "tokenizer")
     from spherelm.data.tokenizer_library import train_tokenizer
 
     texts = _training_texts(PieceStream(train, [], config.fraction), report)
@@ -233,6 +249,7 @@ class _Run:
         report: Report,
     ) -> None:
         self.config, self.stream, self.report = config, stream, report
+        self.stamps = stream.stamps  # before any of it is read
         self.dtype, self.folder = dtype, folder
         self.writers = {
             split: SplitWriter(folder, split, dtype, config.shard_tokens)
@@ -260,7 +277,13 @@ class _Run:
         for split in ("val", "train"):
             self.writers[split].close_shard()
         shards = {split: writer.headers for split, writer in self.writers.items()}
-        return dataset.write_manifest(self.folder.path, tokenizer, shards, input_bytes=stream.size)
+        return dataset.write_manifest(
+            self.folder.path,
+            tokenizer,
+            shards,
+            input_bytes=stream.size,
+            input_stamps=self.stamps,
+        )
 
     def _batches(self) -> Iterator[tuple[Mark, list[Piece]]]:
         """Batches of each split's pieces, less those that finished shards already hold."""

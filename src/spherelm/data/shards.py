@@ -10,16 +10,15 @@ shard to the next; the second then has tokens before its first start.
 
 from __future__ import annotations
 
-import json
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm import durable
+from spherelm import durable, records
 from spherelm.errors import UserError
 
 FORMAT, VERSION = "spherelm shard", 1
@@ -94,23 +93,26 @@ def write_shard(
     )
     durable.write_bytes(folder / f"{name}.tokens", raw_tokens)
     durable.write_bytes(folder / f"{name}.starts", raw_starts)
-    durable.write_json(
-        folder / f"{name}.json", {"format": FORMAT, "version": VERSION, **asdict(header)}
-    )
+    about = {"format": FORMAT, "version": VERSION, **asdict(header)}
+    records.write(folder / f"{name}.json", about)
     return header
 
 
 def read_header(folder: Path, name: str) -> ShardHeader:
     """The header of a shard."""
     path = folder / f"{name}.json"
-    values = read_json(path, FORMAT, VERSION)
-    try:
-        header = ShardHeader(**values)
-        sound = header.dtype in DTYPES and header.count > 0 and header.documents >= 0
-    except TypeError:
-        sound = False
-    if not sound:
-        raise UserError(f"shard header {path} is damaged; run `spherelm prepare` again")
+    values = records.read_format(path, FORMAT, VERSION)
+    kinds = {f.name: int if f.type == "int" else str for f in fields(ShardHeader)}
+    for name, kind in kinds.items():
+        if name in values or name not in ("pieces_read", "pieces_digest"):
+            records.field(values, name, kind, path)
+    if strange := values.keys() - kinds.keys():
+        raise records.damaged(path, f"a shard has no {min(strange)!r}")
+    header = ShardHeader(**values)
+    if header.dtype not in DTYPES:
+        raise records.damaged(path, f"tokens are no {header.dtype!r}")
+    if header.count < 1 or min(header.documents, header.text_bytes, header.pieces_read) < 0:
+        raise records.damaged(path, "a count is below 0, or there are no tokens")
     return header
 
 
@@ -146,18 +148,3 @@ def _map(path: Path, dtype: np.dtype[Any], count: int) -> Any:
         return np.asarray(np.memmap(path, dtype, mode="r"))
     except OSError as error:
         raise UserError(f"cannot read shard {path}: {error.strerror}") from None
-
-
-def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
-    """Read a JSON file of ours, less its format and version, which must be the ones given."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
-        raise UserError(f"{path} is damaged: it is not JSON") from None
-    if not isinstance(values, dict) or values.pop("format", None) != format_name:
-        raise UserError(f"{path} is not a {format_name}")
-    if values.pop("version", None) != version:
-        raise UserError(f"{path} is not version {version} of a {format_name}, which we read")
-    return values

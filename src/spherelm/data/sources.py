@@ -46,6 +46,10 @@ class Source(Protocol):
     def size(self) -> int | None:
         """Bytes on disk; None where that cannot be known."""
 
+    @property
+    def stamp(self) -> list[int] | None:
+        """Nanoseconds of its last writing and of its last change; None where that is unknown."""
+
     def check(self) -> None:
         """Refuse an input that cannot be read, before anything is written."""
 
@@ -130,8 +134,17 @@ class _File:
     def size(self) -> int | None:
         return self.path.stat().st_size
 
+    @property
+    def stamp(self) -> list[int] | None:
+        return _stamp(self.path)
+
     def check(self) -> None:
         _check_file(self.path)
+
+
+def _stamp(path: Path) -> list[int]:
+    status = path.stat()
+    return [status.st_mtime_ns, status.st_ctime_ns]
 
 
 def _check_file(path: Path) -> None:
@@ -177,6 +190,10 @@ class TextFile:
     @property
     def size(self) -> int | None:
         return None if self.path is None else self.path.stat().st_size
+
+    @property
+    def stamp(self) -> list[int] | None:
+        return None if self.path is None else _stamp(self.path)
 
     def check(self) -> None:
         if self.path is not None:
@@ -254,6 +271,7 @@ class HubDataset:
     name: str
     field: str
     size = None
+    stamp = None
 
     def check(self) -> None:
         dataset = self._open()

@@ -32,6 +32,14 @@ class PieceStream:
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     @property
+    def stamps(self) -> list[list[int] | None]:
+        """When each input file was last written or otherwise changed; None where none can be known.
+
+        The second date of each moves with every change of the content and cannot be set back.
+        """
+        return [source.stamp for source in (*self.train, *self.val)]
+
+    @property
     def pieces_read(self) -> int:
         return sum(self.count.values())
 

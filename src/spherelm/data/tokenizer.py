@@ -9,18 +9,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm import durable
-from spherelm.data.shards import read_json
+from spherelm import durable, records
 from spherelm.errors import UserError
+
+if TYPE_CHECKING:
+    from spherelm.data.tokenizer_library import LibraryTokenizer
+    from spherelm.data.tokenizer_sentencepiece import SentencePieceTokenizer
 
 FORMAT, VERSION = "spherelm tokenizer", 1
 DESCRIPTION = "spherelm-tokenizer.json"
 """File of a saved tokenizer that says which kind it is and how documents end."""
+KINDS = {"tokenizers": "tokenizer.json", "sentencepiece": "tokenizer.model"}
+"""The file of each kind that has one."""
 
 
 class Tokenizer(Protocol):
@@ -72,7 +77,7 @@ class ByteTokenizer:
         return bytes(i for i in ids if i < 256).decode(errors="replace")
 
     def save(self, folder: Path) -> None:
-        save_description(folder, kind="bytes")
+        save_tokenizer(folder, "bytes")
 
 
 def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Tokenizer:
@@ -90,13 +95,56 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
     """
     if str(spec) == "bytes":
         return ByteTokenizer()
-    path, name = Path(spec), None
+    path = Path(spec)
     if (path / DESCRIPTION).is_file():
-        description = read_json(path / DESCRIPTION, FORMAT, VERSION)
-        if description.get("kind") == "bytes":
-            return ByteTokenizer()
-        name = description.get("name")
-        end_of_document = end_of_document or description.get("end_of_document")
+        return _load_described(path, end_of_document)
+    return _load_foreign(spec, end_of_document)
+
+
+def load_saved_tokenizer(folder: Path) -> Tokenizer:
+    """The tokenizer that `Tokenizer.save` wrote to `folder`, and nothing else."""
+    return _load_described(folder, None)
+
+
+def read_description(folder: Path) -> dict[str, Any]:
+    """What `Tokenizer.save` said of the tokenizer in `folder`, whose file must be as it was."""
+    file = folder / DESCRIPTION
+    description = records.read_format(file, FORMAT, VERSION)
+    kind = records.field(description, "kind", str, file)
+    if kind == "bytes":
+        return {**description, "fingerprint": ByteTokenizer.fingerprint}
+    if kind not in KINDS:
+        raise records.damaged(file, f"there is no tokenizer of the kind {kind!r}")
+    for name in ("name", "end_of_document"):
+        records.field(description, name, str, file)
+    content = folder / KINDS[kind]
+    if "crc32" in description:  # those saved before there were seals have none
+        records.field(description, "fingerprint", str, file)
+        try:
+            found = durable.checksum(content)
+        except OSError as error:
+            raise UserError(f"cannot read tokenizer {content}: {error.strerror}") from None
+        if found != description["crc32"]:
+            raise records.damaged(content, f"its checksum is not that of {DESCRIPTION}")
+    return description
+
+
+def _load_described(folder: Path, end_of_document: str | None) -> Tokenizer:
+    description = read_description(folder)
+    kind = description["kind"]
+    if kind == "bytes":
+        return ByteTokenizer()
+    name, end = description["name"], description["end_of_document"]
+    tokenizer = _load_foreign(folder / KINDS[kind], end_of_document or end, name)
+    if end_of_document in (None, end) and "fingerprint" in description:
+        tokenizer.fingerprint = description["fingerprint"]
+    return tokenizer
+
+
+def _load_foreign(
+    spec: str | Path, end_of_document: str | None, name: str | None = None
+) -> LibraryTokenizer | SentencePieceTokenizer:
+    path = Path(spec)
     if path.suffix == ".model" or (
         (path / "tokenizer.model").is_file() and not (path / "tokenizer.json").is_file()
     ):
@@ -109,10 +157,14 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
     return LibraryTokenizer.load(spec, end_of_document, name)
 
 
-def save_description(folder: Path, **values: Any) -> None:
-    """Write the file that tells `load_tokenizer` what the folder holds."""
+def save_tokenizer(folder: Path, kind: str, content: bytes | None = None, **values: Any) -> None:
+    """Write a tokenizer: its file, and the one that tells `load_tokenizer` what it is."""
     folder.mkdir(parents=True, exist_ok=True)
-    durable.write_json(folder / DESCRIPTION, {"format": FORMAT, "version": VERSION, **values})
+    if content is not None:
+        durable.write_bytes(folder / KINDS[kind], content)
+        values["crc32"] = durable.checksum(folder / KINDS[kind])
+    about = {"format": FORMAT, "version": VERSION, "kind": kind, **values}
+    records.write(folder / DESCRIPTION, about)
 
 
 def fingerprint_of(*parts: bytes | str) -> str:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm import durable
-from spherelm.data.tokenizer import fingerprint_of, missing_package, save_description
+from spherelm import records
+from spherelm.data.tokenizer import fingerprint_of, missing_package, save_tokenizer
 from spherelm.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -54,8 +54,8 @@ class LibraryTokenizer:
             return cls._from_folder(path, end_of_document, name or path.resolve().name)
         if path.is_file():
             if (pair := _gpt2_pair(path)) is not None:
-                return cls(_gpt2_content(*pair), path.stem, end_of_document)
-            return cls(_read(path), path.stem, end_of_document)
+                return cls(_gpt2_content(*pair), name or path.stem, end_of_document)
+            return cls(_read(path), name or path.stem, end_of_document)
         if path.suffix in (".json", ".bpe", ".txt") or path.is_absolute() or str(spec)[0] == ".":
             raise UserError(f"tokenizer {spec} does not exist")
         return cls._from_hub(str(spec), end_of_document)
@@ -101,9 +101,25 @@ class LibraryTokenizer:
         return text
 
     def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        durable.write_bytes(folder / "tokenizer.json", self.content.encode())
-        save_description(folder, kind="tokenizers", name=self.name, end_of_document=self._end)
+        save_tokenizer(
+            folder,
+            "tokenizers",
+            self.content.encode(),
+            name=self.name,
+            end_of_document=self._end,
+            fingerprint=self.fingerprint,
+        )
+
+    def without_marks(self) -> LibraryTokenizer:
+        """The same ids, without a post-processor that would put marks around a text."""
+        content = records.parse_value(self.content, f"tokenizer {self.name}")
+        processor = content.get("post_processor")
+        if processor is None or processor.get("type") == "ByteLevel":
+            return self
+        text = json.dumps({**content, "post_processor": None})
+        plain = LibraryTokenizer(text, self.name, self._end)
+        plain.fingerprint = self.fingerprint
+        return plain
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, str]]:
         return LibraryTokenizer, (self.content, self.name, self._end)
@@ -187,11 +203,9 @@ def _configured_end(config: Path) -> str | None:
     """`eos_token` of a Hugging Face folder."""
     if not config.is_file():
         return None
-    try:
-        token = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
-    except (OSError, ValueError, AttributeError):
-        raise UserError(f"{config} is damaged: it is not JSON") from None
-    return token.get("content") if isinstance(token, dict) else token
+    token = records.read(config).get("eos_token")
+    token = token.get("content") if isinstance(token, dict) else token
+    return token if isinstance(token, str) else None
 
 
 def _read(path: Path) -> str:

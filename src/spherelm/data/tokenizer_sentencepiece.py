@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm import durable
-from spherelm.data.tokenizer import fingerprint_of, missing_package, save_description
+from spherelm.data.tokenizer import fingerprint_of, missing_package, save_tokenizer
 from spherelm.errors import UserError
 
 
@@ -71,10 +70,14 @@ class SentencePieceTokenizer:
         return text
 
     def save(self, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        durable.write_bytes(folder / "tokenizer.model", self._content)
-        end = self._processor.id_to_piece(self.end_of_document)
-        save_description(folder, kind="sentencepiece", name=self.name, end_of_document=end)
+        save_tokenizer(
+            folder,
+            "sentencepiece",
+            self._content,
+            name=self.name,
+            end_of_document=self._processor.id_to_piece(self.end_of_document),
+            fingerprint=self.fingerprint,
+        )
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes, str, str]]:
         end = self._processor.id_to_piece(self.end_of_document)

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from spherelm import durable
+from spherelm import records
 from spherelm.data.encode import Encoded, join
 from spherelm.data.shards import (
     ShardHeader,
@@ -39,7 +39,7 @@ class OutputFolder:
             self._take()
             self.tokenizer.save(self.path / "tokenizer")
             about = {"format": FORMAT, "version": VERSION}
-            durable.write_json(self.path / SETTINGS, about | self._settings)
+            records.write(self.path / SETTINGS, about | self._settings)
 
     def finished_shards(self, split: str) -> list[ShardHeader]:
         """The shards that an earlier start has finished."""

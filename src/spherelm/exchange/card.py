@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from spherelm import __version__
+from spherelm import __version__, records
 from spherelm.config import RunConfig
 from spherelm.config_io import to_toml
 from spherelm.model.flops import count_parameters
+from spherelm.train.metrics import read_metrics
 
 LOSS_ROWS = 8
 """Measured losses in the card, evenly spread, the last one included."""
@@ -88,10 +88,18 @@ def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def read_losses(metrics: Path, until: int) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl that hold a validation loss, up to a step; none if unreadable."""
-    try:
-        lines = metrics.read_text(encoding="utf-8").splitlines()
-        records = [json.loads(line) for line in lines]
-    except (OSError, ValueError):
-        return []
-    return [r for r in records if "val_loss" in r and r["step"] <= until]
+    """The lines of metrics.jsonl that hold a validation loss, up to a step."""
+    lines = [line for line in read_metrics(metrics) if line["step"] <= until]
+    return [check_losses(line, metrics) for line in lines if "val_loss" in line]
+
+
+def check_losses(line: object, where: Path) -> dict[str, Any]:
+    """Refuse a line of losses that the card could not show."""
+    if not isinstance(line, dict):
+        raise records.damaged(where, "a line of losses is not a JSON object")
+    for name in ("step", "tokens"):
+        records.field(line, name, int, where)
+    for name in ("val_loss", "val_bits_per_byte"):
+        if name == "val_loss" or name in line:
+            records.field(line, name, (int, float), where)
+    return line

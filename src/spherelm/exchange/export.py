@@ -11,13 +11,12 @@ A folder appears whole or not at all.
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from spherelm import durable
+from spherelm import durable, records
 from spherelm.config import ParallelConfig
 from spherelm.config_io import to_dict
 from spherelm.data.tokenizer import Tokenizer
@@ -27,9 +26,11 @@ from spherelm.exchange.load import (
     EXPORT_FORMAT,
     EXPORT_RECORD,
     EXPORT_VERSION,
+    TOKENIZER,
     Saved,
     find_saved,
     find_tokenizer,
+    read_record,
     read_weights,
 )
 from spherelm.exchange.names import fold_scales, to_hf_config, to_hf_tensors
@@ -41,6 +42,8 @@ from spherelm.train.processes import Processes
 from spherelm.train.run_dir import RunDir, write_description
 
 CLASS_FILES = ("configuration_spherelm.py", "modeling_spherelm.py")
+READ_BACK = ("model.safetensors", "config.json", *sorted(TOKENIZER))
+"""Files of an export that spherelm reads again: their checksums are in its record."""
 
 
 def export_to_hf(
@@ -112,7 +115,7 @@ def _write_model(folder: Path, model: Transformer, fold: bool) -> None:
 def _write_tokens(folder: Path, tokenizer: Tokenizer, saved: Saved) -> None:
     write_tokenizer(folder, tokenizer, saved.config.model.context)
     end = tokenizer.end_of_document
-    config = _read(folder / "config.json")
+    config = records.read(folder / "config.json")
     ids = {"eos_token_id": end, "pad_token_id": end}
     durable.write_json(folder / "config.json", {**config, "bos_token_id": None, **ids})
     durable.write_json(folder / "generation_config.json", ids)
@@ -121,11 +124,13 @@ def _write_tokens(folder: Path, tokenizer: Tokenizer, saved: Saved) -> None:
 def _losses(saved: Saved) -> list[dict[str, Any]]:
     if saved.kind == "export":
         record = saved.folder / EXPORT_RECORD
-        return _read(record).get("losses", []) if record.is_file() else []
+        losses: list[dict[str, Any]] = read_record(record)["losses"] if record.is_file() else []
+        return losses
     return read_losses(RunDir(saved.run_root).metrics, until=saved.step or 0)
 
 
 def _write_record(folder: Path, saved: Saved, losses: list[dict[str, Any]]) -> None:
+    there = {path.name for path in folder.iterdir()}
     record = {
         "format": EXPORT_FORMAT,
         "version": EXPORT_VERSION,
@@ -133,14 +138,9 @@ def _write_record(folder: Path, saved: Saved, losses: list[dict[str, Any]]) -> N
         "step": saved.step,
         "val_loss": saved.val_loss,
         "losses": losses,
-        "crc32": {"model.safetensors": durable.checksum(folder / "model.safetensors")},
+        "crc32": {name: durable.checksum(folder / name) for name in READ_BACK if name in there},
     }
-    durable.write_json(folder / EXPORT_RECORD, record)
-
-
-def _read(file: Path) -> dict[str, Any]:
-    value: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return value
+    records.write(folder / EXPORT_RECORD, record)
 
 
 @contextlib.contextmanager

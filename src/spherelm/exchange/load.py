@@ -6,7 +6,6 @@ JSON and TOML.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -14,19 +13,27 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from spherelm import durable
+from spherelm import durable, records
 from spherelm.config import RunConfig
 from spherelm.config_io import from_dict
 from spherelm.data.dataset import open_dataset
-from spherelm.data.tokenizer import DESCRIPTION, Tokenizer, load_tokenizer
+from spherelm.data.tokenizer import (
+    DESCRIPTION,
+    KINDS,
+    Tokenizer,
+    load_saved_tokenizer,
+    load_tokenizer,
+)
 from spherelm.errors import UserError
-from spherelm.exchange.names import from_hf_config, from_hf_tensors
+from spherelm.exchange.card import check_losses
+from spherelm.exchange.names import from_hf_config, from_hf_tensors, to_hf_config
 from spherelm.model.sphere import matrices
 from spherelm.model.transformer import Transformer
 from spherelm.train import checkpoint as checkpoints
 from spherelm.train.run_dir import RunDir
 
 EXPORT_FORMAT, EXPORT_VERSION = "spherelm export", 1
+TOKENIZER = {DESCRIPTION, *KINDS.values()}
 EXPORT_RECORD = "spherelm.json"
 """What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
 
@@ -108,7 +115,7 @@ def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
     if spec is not None:
         tokenizer = load_tokenizer(spec)
     elif (saved.run_root / "tokenizer").is_dir():
-        tokenizer = load_tokenizer(saved.run_root / "tokenizer")
+        tokenizer = load_saved_tokenizer(saved.run_root / "tokenizer")
     elif saved.kind == "export":
         if not any((saved.folder / f).is_file() for f in (DESCRIPTION, "tokenizer.json")):
             raise UserError(f"{saved.folder} has no tokenizer; name one with --tokenizer")
@@ -129,28 +136,43 @@ def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
 
 
 def _find_export(folder: Path) -> Saved:
-    values = _read_json(folder / "config.json")
-    model = from_hf_config(values, str(folder / "config.json"))
     record_file = folder / EXPORT_RECORD
-    if not record_file.is_file():  # saved by transformers: no run of ours is known
+    record = read_record(record_file) if record_file.is_file() else None
+    values = records.read(folder / "config.json")
+    model = from_hf_config(values, str(folder / "config.json"))
+    if record is None:  # saved by transformers: no run of ours is known
         return Saved("export", folder, RunConfig(model=model))
-    record = _read_json(record_file)
-    if (record.get("format"), record.get("version")) != (EXPORT_FORMAT, EXPORT_VERSION):
+    config = _run_config(record["config"], record_file)
+    if from_hf_config(to_hf_config(config.model, ""), str(record_file)) != model:
         raise UserError(
-            f"{record_file} is of version {record.get('version')!r}; "
-            f"this version of spherelm reads version {EXPORT_VERSION}"
+            f"{folder / 'config.json'} describes another model than {EXPORT_RECORD} beside it; "
+            f"export it again (if it was changed on purpose, remove {EXPORT_RECORD})"
         )
-    for name, crc32 in record.get("crc32", {}).items():
-        file = folder / name
-        if not file.is_file():
-            raise UserError(f"{folder} is damaged: {name} is missing; export it again")
-        if durable.checksum(file) != crc32:
+    return Saved("export", folder, config, record["step"], record["val_loss"])
+
+
+def read_record(file: Path) -> dict[str, Any]:
+    """What an export says of itself; the files beside it must be those that were written."""
+    record = records.read_format(file, EXPORT_FORMAT, EXPORT_VERSION)
+    records.field(record, "config", dict, file)
+    step = records.field(record, "step", (int, type(None)), file)
+    if step is not None and step < 0:
+        raise records.damaged(file, f"its 'step' cannot be {step}")
+    records.field(record, "val_loss", (int, float, type(None)), file)
+    for losses in records.field(record, "losses", list, file):
+        check_losses(losses, file)
+    files = records.field(record, "crc32", dict, file)
+    there = {name for name in files if file.with_name(records.file_name(name, file)).is_file()}
+    missing = files.keys() - there
+    if missing and missing != files.keys() & TOKENIZER:  # without any tokenizer, one can be named
+        raise UserError(f"{file.parent} is damaged: {min(missing)} is missing; export it again")
+    for name in sorted(there):
+        if durable.checksum(file.with_name(name)) != files[name]:
             raise UserError(
-                f"{folder} is damaged: the checksum of {name} does not match; export it again "
-                f"(if the weights were changed on purpose, remove {EXPORT_RECORD})"
+                f"{file.parent} is damaged: the checksum of {name} does not match; export it "
+                f"again (if it was changed on purpose, remove {EXPORT_RECORD})"
             )
-    config = _run_config(record.get("config"), record_file)
-    return Saved("export", folder, config, record.get("step"), record.get("val_loss"))
+    return record
 
 
 def _run_config(values: Any, where: Path) -> RunConfig:
@@ -171,13 +193,3 @@ def _read_safetensors(folder: Path) -> dict[str, Tensor]:
         return {name: tensor for file in files for name, tensor in load_file(file).items()}
     except (SafetensorError, OSError) as error:
         raise UserError(f"{folder} has damaged weights: {str(error).splitlines()[0]}") from None
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        value = None
-    if not isinstance(value, dict):
-        raise UserError(f"{file} is damaged: it is not a JSON object")
-    return value

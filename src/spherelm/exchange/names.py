@@ -85,6 +85,8 @@ def from_hf_tensors(
     for name, hf, form in _translations(expected):
         if hf not in tensors:
             raise UserError(f"{where} lacks the tensor {hf}")
+        if not tensors[hf].is_floating_point():
+            raise UserError(f"{where}: {hf} holds {tensors[hf].dtype}, which are no weights")
         native[name] = form(tensors[hf]).contiguous()
         if native[name].shape != expected[name].shape:
             raise UserError(
@@ -184,6 +186,8 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
             f"{where} is a folded export, which does not come back; export without --fold"
         )
     rope = values.get("rope_parameters") or {}
+    if not isinstance(rope, Mapping):
+        raise UserError(f"{where}: rope_parameters must be an object, not {rope!r}")
     if rope.get("rope_type", "default") != "default":
         raise UserError(f"{where} wants RoPE of type {rope['rope_type']!r}; spherelm has 'default'")
     if kind == "llama":
@@ -208,7 +212,7 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
         if kind == "ngpt":
             fields |= {name: values[name] for name in ("update", "qk_norm", "signed_alpha")}
             fields |= {name: ScaleConfig(**values["scales"][name]) for name in SCALE_NAMES}
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where} lacks or misstates the field {error}") from None
     config = ModelConfig(**fields)
     if values.get("head_dim") not in (None, config.d_k):

@@ -6,27 +6,27 @@ encoded letter by letter (`split_special_tokens`).
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
-from spherelm import durable
+from spherelm import durable, records
 from spherelm.data.tokenizer import DESCRIPTION, ByteTokenizer, Tokenizer
+from spherelm.data.tokenizer_library import LibraryTokenizer
 
 END_OF_TEXT = "<|endoftext|>"
 
 
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, context: int) -> None:
     """Write the tokenizer for transformers and for spherelm itself."""
+    if isinstance(tokenizer, LibraryTokenizer):
+        tokenizer = tokenizer.without_marks()  # training saw none
     tokenizer.save(folder)
     if isinstance(tokenizer, ByteTokenizer):
         durable.write_json(folder / "tokenizer.json", byte_tokenizer_json())
         end = END_OF_TEXT
     else:
-        end = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))["end_of_document"]
+        end = records.read(folder / DESCRIPTION)["end_of_document"]
     sentencepiece = (folder / "tokenizer.model").is_file()
-    if not sentencepiece:
-        _drop_marks(folder / "tokenizer.json")
     settings: dict[str, Any] = {
         "tokenizer_class": "LlamaTokenizer" if sentencepiece else "PreTrainedTokenizerFast",
         "eos_token": end,
@@ -96,11 +96,3 @@ def _byte_alphabet() -> list[str]:
     prints = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     substitutes = iter(range(0x100, 0x200))
     return [chr(byte if byte in prints else next(substitutes)) for byte in range(256)]
-
-
-def _drop_marks(file: Path) -> None:
-    """Remove a post-processor that would put marks around a text: training saw none."""
-    content = json.loads(file.read_text(encoding="utf-8"))
-    processor = content.get("post_processor")
-    if processor is not None and processor.get("type") != "ByteLevel":
-        durable.write_text(file, json.dumps({**content, "post_processor": None}))

@@ -14,7 +14,6 @@ comparison goes on where it stopped.
 from __future__ import annotations
 
 import dataclasses
-import json
 import shutil
 import statistics
 from collections.abc import Callable, Mapping, Sequence
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from spherelm import presets
+from spherelm import presets, records
 from spherelm.config import DataConfig, RunConfig, TrainConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
@@ -63,7 +62,7 @@ def configure(
     runs: dict[Arch, RunConfig] = {}
     for arch in ARCHS:
         base = presets.get(f"{arch}-{preset}")
-        warmup = round(base.optim.warmup_steps * train.steps / base.train.steps)
+        warmup = presets.warmup_for(base, train.steps)
         lr = rates[arch]
         runs[arch] = RunConfig(
             model=dataclasses.replace(base.model, vocab_size=vocab_size),
@@ -74,6 +73,15 @@ def configure(
             train=train,
         )
     return runs
+
+
+def check_data(dataset: TokenDataset) -> None:
+    """Refuse data on which nothing could be compared."""
+    if not dataset.has_val:
+        raise UserError(
+            f"{dataset.path} has no validation part, whose loss is compared; prepare it with "
+            "--val-fraction 0.01"
+        )
 
 
 def claim(out: Path, runs: Mapping[Arch, RunConfig], *, resume: Resume, force: bool) -> None:
@@ -285,10 +293,13 @@ def tokens_to_reach(curve: Curve, loss: float) -> float | None:
 
 def read_side(run_dir: RunDir, arch: Arch) -> Side:
     """What the run directory of a finished run says."""
-    metrics = read_metrics(run_dir.metrics)
-    evaluated = [line for line in metrics if "val_loss" in line]
+    evaluated = [line for line in read_metrics(run_dir.metrics) if "val_loss" in line]
+    timed = read_metrics(run_dir.speed)
+    for file, lines in ((run_dir.metrics, evaluated), (run_dir.speed, timed)):
+        if not lines:
+            raise records.damaged(file, "it has none of the lines of a finished run")
     last = evaluated[-1]
-    seconds = [line["seconds"] for line in read_metrics(run_dir.speed)]
+    seconds = [records.field(line, "seconds", (int, float), run_dir.speed) for line in timed]
     return Side(
         arch=arch,
         config=run_dir.read_config(),
@@ -296,7 +307,7 @@ def read_side(run_dir: RunDir, arch: Arch) -> Side:
         seconds_per_step=statistics.median(seconds),
         bits_per_byte=last.get("val_bits_per_byte"),
         alpha={name: last[name] for name in ("alpha_attn", "alpha_mlp") if name in last},
-        environment=json.loads(run_dir.env.read_text(encoding="utf-8")),
+        environment=records.read(run_dir.env),
     )
 
 

@@ -152,13 +152,16 @@ def run_trial(plan: Plan, trial: Trial) -> float:
     import torch
 
     from spherelm.data.dataset import open_dataset
+    from spherelm.experiments.compare import check_data
     from spherelm.train.loop import train
 
     torch.set_num_threads(plan.cores)
     run = configure(plan, trial)
+    dataset = open_dataset(plan.data)
+    check_data(dataset)
     with tempfile.TemporaryDirectory(prefix="spherelm-sweep-") as scratch:
         try:
-            result = train(run, open_dataset(plan.data), Path(scratch) / "run")
+            result = train(run, dataset, Path(scratch) / "run")
         except Diverged:
             return math.inf
     assert result.val_loss is not None

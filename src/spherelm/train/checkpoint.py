@@ -13,7 +13,6 @@ devices can read what any other number wrote, and nothing is ever unpickled.
 from __future__ import annotations
 
 import contextlib
-import json
 import re
 import shutil
 import warnings
@@ -33,7 +32,7 @@ from torch.distributed.checkpoint.state_dict_loader import load as dcp_load
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
-from spherelm import durable
+from spherelm import durable, records
 from spherelm.errors import UserError
 from spherelm.train.processes import Processes
 
@@ -120,8 +119,8 @@ class Writing:
         self._temporary.mkdir(parents=True)
 
     def _name(self) -> None:
-        durable.write_json(self._temporary / "state.json", self._state)
-        durable.write_json(self._temporary / "manifest.json", _manifest(self._temporary))
+        records.write(self._temporary / "state.json", self._state)
+        records.write(self._temporary / "manifest.json", _manifest(self._temporary))
         _clear(self.path)
         self._temporary.rename(self.path)
         durable.force_to_disk(self.path.parent)
@@ -141,22 +140,14 @@ class Writing:
 
 def verify(checkpoint: Path) -> dict[str, Any]:
     """Check every file of a checkpoint against its manifest; returns its state.json."""
-    manifest = _read_json(checkpoint / "manifest.json", checkpoint)
-    for name, expected in manifest["files"].items():
-        path = checkpoint / name
-        if not path.is_file():
-            raise UserError(f"{checkpoint} is damaged: {name} is missing; {_advice(checkpoint)}")
-        if path.stat().st_size != expected["bytes"]:
-            raise UserError(
-                f"{checkpoint} is damaged: {name} has {path.stat().st_size} bytes, "
-                f"not {expected['bytes']}; {_advice(checkpoint)}"
-            )
-        if durable.checksum(path) != expected["crc32"]:
-            raise UserError(
-                f"{checkpoint} is damaged: the checksum of {name} does not match; "
-                f"{_advice(checkpoint)}"
-            )
-    state = _read_json(checkpoint / "state.json", checkpoint)
+    try:
+        _check_files(checkpoint)
+        state = _read(checkpoint / "state.json")
+        if state.get("format") == FORMAT:
+            _check_state(checkpoint, state)
+    except records.Damaged as error:
+        said = str(error).removeprefix(f"{checkpoint}/").replace(" is damaged: ", ": ", 1)
+        raise records.damaged(checkpoint, f"{said}; {_advice(checkpoint)}") from None
     if state.get("format") != FORMAT:
         raise UserError(
             f"{checkpoint} has checkpoint format {state.get('format')!r}; "
@@ -165,13 +156,49 @@ def verify(checkpoint: Path) -> dict[str, Any]:
     return state
 
 
+def _check_files(checkpoint: Path) -> None:
+    manifest = checkpoint / "manifest.json"
+    files = records.field(_read(manifest), "files", dict, manifest)
+    for name, expected in files.items():
+        path = checkpoint / records.file_name(name, manifest)
+        if not isinstance(expected, dict):
+            raise records.damaged(manifest, f"what it says of {name} cannot be {expected!r}")
+        size = records.field(expected, "bytes", int, manifest)
+        crc32 = records.field(expected, "crc32", str, manifest)
+        if not path.is_file():
+            raise records.damaged(path, "it is missing")
+        if path.stat().st_size != size:
+            raise records.damaged(path, f"it has {path.stat().st_size} bytes, not {size}")
+        if durable.checksum(path) != crc32:
+            raise records.damaged(path, "its checksum is not that of manifest.json")
+    for name in ("state.json", *(path.name for path in checkpoint.glob("*.safetensors"))):
+        if name not in files:
+            raise records.damaged(manifest, f"it says nothing of {name}")
+
+
+def _check_state(checkpoint: Path, state: Mapping[str, Any]) -> None:
+    path = checkpoint / "state.json"
+    if (step := records.field(state, "step", int, path)) != step_of(checkpoint):
+        raise records.damaged(path, f"it is of step {step}")
+    records.field(state, "val_loss", (int, float, type(None)), path)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    if not path.is_file():
+        raise records.damaged(path, "it is missing")
+    return records.read(path)
+
+
 def load_tensors(checkpoint: Path, into: Mapping[str, Tensor]) -> None:
     """Fill the given tensors, whole or sharded, from a verified checkpoint."""
-    dcp_load(
-        dict(into),
-        storage_reader=HuggingFaceStorageReader(str(checkpoint)),
-        no_dist=not torch.distributed.is_initialized(),
-    )
+    try:
+        dcp_load(
+            dict(into),
+            storage_reader=HuggingFaceStorageReader(str(checkpoint)),
+            no_dist=not torch.distributed.is_initialized(),
+        )
+    except (RuntimeError, ValueError, KeyError, CheckpointException) as error:
+        raise UserError(f"{checkpoint} does not fit its configuration: {_reason(error)}") from None
 
 
 def prune(folder: Path, keep_last: int) -> None:
@@ -187,6 +214,14 @@ def prune(folder: Path, keep_last: int) -> None:
             doomed = path.with_name(f".{path.name}.removing")  # half removed is never chosen
             path.rename(doomed)
             _clear(doomed)
+
+
+def set_aside(checkpoint: Path) -> Path:
+    """Take a damaged checkpoint out of the row, under a name that nobody looks for."""
+    aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
+    _clear(aside)
+    checkpoint.rename(aside)
+    return aside
 
 
 def clear_leftovers(folder: Path) -> None:
@@ -205,32 +240,20 @@ def _manifest(folder: Path) -> dict[str, Any]:
 
 
 def _validation_loss(checkpoint: Path) -> float | None:
+    path = checkpoint / "state.json"
     try:
-        state = json.loads((checkpoint / "state.json").read_text())
-        return state.get("val_loss")
-    except (OSError, ValueError):
+        loss = records.field(records.read(path), "val_loss", (int, float, type(None)), path)
+    except UserError:
         return None
-
-
-def _read_json(path: Path, checkpoint: Path) -> dict[str, Any]:
-    try:
-        value: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise UserError(
-            f"{checkpoint} is damaged: {path.name} cannot be read; {_advice(checkpoint)}"
-        ) from None
-    except ValueError:
-        raise UserError(
-            f"{checkpoint} is damaged: {path.name} is not JSON; {_advice(checkpoint)}"
-        ) from None
-    return value
+    return None if loss is None else float(loss)
 
 
 def _advice(checkpoint: Path) -> str:
-    others = [p.name for p in list_checkpoints(checkpoint.parent) if p != checkpoint]
-    if others:
-        return f"remove it to go on from {others[-1]}"
-    return "it is the only one of its run"
+    others = [p for p in list_checkpoints(checkpoint.parent) if p != checkpoint]
+    before = [p.name for p in others if step_of(p) < step_of(checkpoint)]
+    if before:
+        return f"the one before is {before[-1]}"
+    return "there is none before it" if others else "it is the only one of its run"
 
 
 def _reason(error: BaseException) -> str:

@@ -37,11 +37,19 @@ from spherelm.train.device import prepare_torch, products
 from spherelm.train.gradients import average_factor_gradients, clipping_factor, squared_norm
 from spherelm.train.health import diverged
 from spherelm.train.interrupt import StopRequest
+from spherelm.train.launch import began_by, this_launch
 from spherelm.train.metrics import sphere_metrics
 from spherelm.train.parallel import parallelize
 from spherelm.train.processes import Processes
 from spherelm.train.recorder import Recorder
 from spherelm.train.reporter import Reporter
+from spherelm.train.resume import (
+    Found,
+    check_same_data,
+    check_same_run,
+    check_state,
+    find_checkpoint,
+)
 from spherelm.train.run_dir import Resume, RunDir
 from spherelm.train.state import (
     collect_random_state,
@@ -104,6 +112,7 @@ def check_data(run: RunConfig, dataset: TokenDataset) -> None:
             f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "
             f"{run.model.vocab_size}; it must not be smaller"
         )
+    dataset.check_tokenizer()
 
 
 def train(
@@ -115,7 +124,11 @@ def train(
     force: bool = False,
     reporter: Reporter | None = None,
 ) -> TrainResult:
-    """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes."""
+    """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes.
+
+    A run is only gone on with under the configuration that it began with, as far as that decides
+    its numbers, and on the same data; config.toml then says what has changed, such as its steps.
+    """
     check_data(run, dataset)
     with kernels.force_attention(run.train.attention):
         return _train(run, dataset, out, resume, force, reporter)
@@ -131,16 +144,23 @@ def _train(
 ) -> TrainResult:
     processes = Processes(run.parallel, run.train.device)
     run_dir = RunDir(out)
-    if processes.restarted:  # by torchrun, after a process of this very run has died
-        resume, force = "auto", False
+    launch = sorted(set(processes.gather(this_launch())))
+    if processes.restarted and processes.from_main(lambda: began_by(run_dir, launch)):
+        # torchrun starts again the run that it began. Any other would be refused, or replaced, as
+        # it was the first time.
+        resume, force = ("auto" if resume == "never" else resume), False
     processes.from_main(lambda: run_dirs.check_claim(run_dir, resume=resume, force=force))
+    goes_on = processes.from_main(lambda: resume != "never" and not force and run_dir.holds_a_run())
+    if goes_on:
+        processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
     reporter = reporter if reporter is not None and processes.is_main else Reporter()
     trainer = Trainer(run, dataset, run_dir, processes, reporter)
-    if processes.from_main(lambda: resume == "auto" and run_dir.holds_a_run()):
-        trainer.restore()
+    if goes_on:
+        trainer.restore(strict=resume == "strict")
+        processes.from_main(lambda: run_dir.write_config(run))
     else:
         tokenizer = dataset.path / "tokenizer"
-        processes.from_main(lambda: run_dirs.create(run_dir, run, tokenizer))
+        processes.from_main(lambda: run_dirs.create(run_dir, run, tokenizer, launch))
     result = trainer.run_to_end()
     processes.close()
     return result
@@ -174,41 +194,48 @@ class Trainer:
             device=self.device,
         )
         self.step = 0
+        self.began = 0
+        """The step that the run set out from: not 0 where its model was imported."""
         self.val_loss: float | None = None
         """The newest validation loss, measured at step `evaluated_at`."""
         self.evaluated_at: int | None = None
 
     # ------------------------------------------------------------------ start and end
 
-    def restore(self) -> None:
-        """Go on from the newest checkpoint, if there is one; a damaged one is refused by name."""
-        newest, state = self.processes.from_main(self._newest_checkpoint)
-        if newest is None:
+    def restore(self, strict: bool = False) -> None:
+        """Go on from a checkpoint, if there is one; see `resume` for which."""
+        found = self.processes.from_main(lambda: self._find_checkpoint(strict))
+        if found is None:
             return
+        self.step, self.began, state = found.step, found.began, found.state
         tensors = collect_tensors(self.model, self.optimizer)
-        checkpoints.load_tensors(newest, tensors)
-        restore_tensors(self.model, self.optimizer, tensors, state["step"])
-        restore_random_state(state["random"])
-        self.loader.load_state_dict(state["loader"])
-        self.step, self.val_loss = state["step"], state["val_loss"]
-        self.reporter.note(f"resuming from {newest}")
+        if found.weights_only:
+            tensors = {name: t for name, t in tensors.items() if name.startswith("model.")}
+        checkpoints.load_tensors(found.checkpoint, tensors)
+        if not found.weights_only:
+            restore_tensors(self.model, self.optimizer, tensors, self.step - self.began)
+            restore_random_state(state["random"])
+            self.loader.load_state_dict(state["loader"])
+        self.val_loss = state["val_loss"]
+        for note in (*found.notes, f"resuming from {found.checkpoint}"):
+            self.reporter.note(note)
 
-    def _newest_checkpoint(self) -> tuple[Path | None, dict[str, Any]]:
-        folder = self.run_dir.checkpoints
-        checkpoints.clear_leftovers(folder)
-        newest = checkpoints.latest(folder)
-        state = {} if newest is None else checkpoints.verify(newest)
-        if newest is not None and state["data"] != self.dataset.fingerprint:
-            raise UserError(
-                f"{newest} was trained on other data than {self.dataset.path}; "
-                f"give the same --data to resume"
-            )
-        return newest, state
+    def _find_checkpoint(self, strict: bool) -> Found | None:
+        """The checkpoint to go on from, if it is one of this run and this data."""
+        found = find_checkpoint(self.run_dir, self.run.train.keep_last, strict)
+        if found is not None:
+            check_state(found, self.run)
+            check_same_data(found, self.run_dir, self.dataset)
+        return found
 
     def run_to_end(self) -> TrainResult:
         """Train until the last step, a signal, or an error; checkpoints are kept in any case."""
         steps, main = self.run.train.steps, self.processes.is_main
-        self._recorder = Recorder(self.run, self.run_dir, self.step, self.reporter, writes=main)
+        self._recorder = Recorder(
+            self.run, self.run_dir, self.began, self.step, self.reporter, writes=main
+        )
+        if not self.dataset.has_val:
+            self.reporter.note(f"{self.dataset.path} has no validation part: none is measured")
         self._clock = Stopwatch()
         self._pending: StepOutcome | None = None
         self._stop, self._stopping = StopRequest(), False
@@ -342,6 +369,9 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Measure the validation loss and write it into the line of the step just taken."""
+        if not self.dataset.has_val:
+            self._flush(sphere_metrics(self.model, self.processes.gather))
+            return
         with self._clock.paused():
             evaluation = self.evaluate()
         self.val_loss, self.evaluated_at = evaluation.loss, self.step
@@ -380,6 +410,7 @@ class Trainer:
                 collect_tensors(self.model, self.optimizer),
                 {
                     "config": to_dict(self.run),
+                    "began": self.began,
                     "data": self.dataset.fingerprint,
                     "loader": self.loader.state_dict(),
                     "random": collect_random_state(),
@@ -397,6 +428,7 @@ class Trainer:
             return
         writing, self._writing = self._writing, None
         with self._clock.paused():
+            self._recorder.sync()
             path = writing.finish()
             if self.processes.is_main:
                 checkpoints.prune(self.run_dir.checkpoints, self.run.train.keep_last)

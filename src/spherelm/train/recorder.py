@@ -20,14 +20,24 @@ class Recorder:
     """Keeps the records of a run from `first_step` on."""
 
     def __init__(
-        self, run: RunConfig, run_dir: RunDir, first_step: int, reporter: Reporter, writes: bool
+        self,
+        run: RunConfig,
+        run_dir: RunDir,
+        began: int,
+        first_step: int,
+        reporter: Reporter,
+        writes: bool,
     ) -> None:
+        """`began` is the step that the run set out from: 0, or that of an imported model."""
         self.run, self.reporter, self.writes = run, reporter, writes
         self._speed = RunningMean()
         self._trackers: list[Tracker] = []
         if writes:
-            self._metrics_file = JsonLines(run_dir.metrics, keep_until=first_step)
-            self._speed_file = JsonLines(run_dir.speed, keep_until=first_step)
+            self._metrics_file = JsonLines(run_dir.metrics, began + 1, first_step)
+            self._speed_file = JsonLines(run_dir.speed, began + 1, first_step)
+            for file in (self._metrics_file, self._speed_file):
+                if file.lost is not None:
+                    reporter.note(f"{file.path}: {file.lost}, and cannot be written again")
             self._trackers = open_trackers(run, run_dir.tensorboard, first_step)
         reporter.started(run_dir.root.name, first_step, run.train.steps)
 
@@ -52,6 +62,12 @@ class Recorder:
             val_loss=val_loss,
         )
         self.reporter.stepped(moment)
+
+    def sync(self) -> None:
+        """Force all lines to the disk: before a checkpoint that counts on them gets its name."""
+        if self.writes:
+            self._metrics_file.sync()
+            self._speed_file.sync()
 
     def close(self) -> None:
         """End the display and close all files."""

@@ -1,13 +1,26 @@
-"""Which configuration a resumed run may have: what decides its numbers must stay as it was."""
+"""Where a resumed run goes on, and which configuration it may have.
+
+It goes on from the newest checkpoint. Where that is damaged, from the one before; where a line of
+metrics.jsonl is, from the newest recent checkpoint before that line, whose steps then write it
+again. What decides a run's numbers must stay as it was.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from spherelm import records
 from spherelm.config import RunConfig
-from spherelm.config_io import to_dict
+from spherelm.config_io import from_dict, to_dict
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.tokenizer import load_saved_tokenizer
 from spherelm.errors import UserError
+from spherelm.train import checkpoint as checkpoints
+from spherelm.train.metrics import Line, read_lines, what_is_wrong
+from spherelm.train.run_dir import RunDir
 
 MAY_CHANGE = {
     "parallel.tensor",
@@ -30,6 +43,118 @@ MAY_CHANGE = {
     "train.wandb_project",
 }
 """Fields that say where, how often or how long, not what is learned."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """Where a run goes on."""
+
+    checkpoint: Path
+    state: dict[str, Any]
+    notes: tuple[str, ...]
+    """What was passed over, and why."""
+
+    @property
+    def step(self) -> int:
+        return int(self.state["step"])
+
+    @property
+    def began(self) -> int:
+        """The step that the run set out from: 0, or that of the model that was imported."""
+        return _began(self.state)
+
+    @property
+    def weights_only(self) -> bool:
+        """Whether this is an imported model: no optimizer, no place in any data."""
+        return "loader" not in self.state
+
+
+def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | None:
+    """The checkpoint to go on from; None where there is none yet. Damaged ones are set aside.
+
+    With `strict`, anything damaged is refused instead.
+    """
+    checkpoints.clear_leftovers(run_dir.checkpoints)
+    there = checkpoints.list_checkpoints(run_dir.checkpoints)
+    lines = read_lines(run_dir.metrics)
+    damaged: dict[Path, str] = {}
+    newest: Found | None = None
+    chosen: Found | None = None
+    for path in reversed(there):
+        if newest is not None and path not in there[-keep_last:]:
+            break  # kept for its loss alone: too far back for the sake of a line
+        try:
+            state = checkpoints.verify(path)
+        except records.Damaged as error:
+            if strict:
+                raise
+            damaged[path] = str(error)
+            continue
+        wrong = _wrong_lines(lines, state)
+        if wrong is not None and strict:
+            raise records.damaged(run_dir.metrics, wrong)
+        newest = newest or Found(path, state, () if wrong is None else (wrong,))
+        if wrong is None:
+            chosen = Found(path, state, newest.notes)
+            break
+    if newest is None and damaged:
+        raise UserError(f"{next(iter(damaged.values()))}; begin anew with --force")
+    if newest is None:
+        return None
+    return _told(run_dir, chosen, newest, damaged)
+
+
+def _told(
+    run_dir: RunDir, chosen: Found | None, newest: Found, damaged: Mapping[Path, str]
+) -> Found:
+    """The choice, with all that is to be said about it."""
+    notes = [f"{said}; now {checkpoints.set_aside(path).name}" for path, said in damaged.items()]
+    if chosen is None:  # no step can write the line again; whoever opens the file says so
+        return Found(newest.checkpoint, newest.state, tuple(notes))
+    if chosen.checkpoint != newest.checkpoint:
+        back = f"going back to {chosen.checkpoint.name} to write it again"
+        notes += [f"{run_dir.metrics}: {wrong}; {back}" for wrong in newest.notes]
+    return Found(chosen.checkpoint, chosen.state, tuple(notes))
+
+
+def _wrong_lines(lines: list[Line], state: Mapping[str, Any]) -> str | None:
+    return what_is_wrong(lines, _began(state) + 1, state["step"])
+
+
+def _began(state: Mapping[str, Any]) -> int:
+    return int(state.get("began", 0) if "loader" in state else state["step"])
+
+
+def check_state(found: Found, run: RunConfig) -> None:
+    """Refuse a checkpoint of another configuration, or one beyond the end of the run."""
+    file = found.checkpoint / "state.json"
+    before = records.field(found.state, "config", dict, file)
+    try:
+        written = from_dict(RunConfig, before)
+    except UserError as error:
+        raise UserError(f"{file} was written by another version of spherelm: {error}") from None
+    check_same_run(written, run)
+    if found.step > run.train.steps:
+        raise UserError(
+            f"cannot resume with train.steps = {run.train.steps}: the run is at step {found.step}"
+        )
+
+
+def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> None:
+    """Refuse other data than before; an imported model takes any that its tokenizer made."""
+    if not found.weights_only:
+        if found.state.get("data") != dataset.fingerprint:
+            raise UserError(
+                f"{found.checkpoint} was trained on other data than {dataset.path}; "
+                f"give the same --data to resume"
+            )
+    elif run_dir.tokenizer.is_dir():
+        own = load_saved_tokenizer(run_dir.tokenizer)
+        if own.fingerprint != dataset.tokenizer().fingerprint:
+            raise UserError(
+                f"{dataset.path} was not made by the tokenizer of {run_dir.root} ({own.name}); "
+                f"prepare it with --tokenizer {run_dir.tokenizer}"
+            )
 
 
 def check_same_run(before: RunConfig, now: RunConfig) -> None:

@@ -14,17 +14,19 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
 
-from spherelm import __version__, durable
+from spherelm import __version__, durable, records
 from spherelm.config import RunConfig
-from spherelm.config_io import read_toml, to_toml
+from spherelm.config_io import read_toml, seal_toml, to_toml
 from spherelm.errors import UserError
 
-Resume = Literal["never", "auto"]
+Resume = Literal["never", "auto", "strict"]
+"""strict: as auto, but refuse where anything is damaged instead of going on from before it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,13 @@ class RunDir:
         return self.config.exists()
 
     def read_config(self) -> RunConfig:
-        return read_toml(self.config, RunConfig())
+        return read_toml(self.config, RunConfig(), sealed=True)
+
+    def write_config(self, config: RunConfig) -> None:
+        """Put the configuration in config.toml, unless it is what stands there."""
+        text = seal_toml(to_toml(config))
+        if not self.config.is_file() or self.config.read_bytes() != text.encode():
+            durable.write_text(self.config, text)
 
 
 def check_claim(run_dir: RunDir, *, resume: Resume, force: bool) -> None:
@@ -83,12 +91,18 @@ def check_claim(run_dir: RunDir, *, resume: Resume, force: bool) -> None:
         raise UserError(f"{root} is not empty and holds no run; choose another --out, or --force")
 
 
-def create(run_dir: RunDir, config: RunConfig, tokenizer: Path | None = None) -> None:
+def create(
+    run_dir: RunDir,
+    config: RunConfig,
+    tokenizer: Path | None = None,
+    launch: Sequence[str] = (),
+) -> None:
     """Start a fresh run: whatever an earlier run left here is removed.
 
-    The folder `tokenizer` is copied, so that the model can be used when its data is gone.
+    The folder `tokenizer` is copied, so that the model can be used when its data is gone. `launch`
+    names the start that makes the run (see `launch`).
     """
-    for old in (run_dir.metrics, run_dir.speed):
+    for old in (run_dir.config, run_dir.metrics, run_dir.speed):
         old.unlink(missing_ok=True)
     for old in (run_dir.checkpoints, run_dir.tensorboard, run_dir.tokenizer):
         shutil.rmtree(old, ignore_errors=True)
@@ -98,15 +112,14 @@ def create(run_dir: RunDir, config: RunConfig, tokenizer: Path | None = None) ->
         raise UserError(f"cannot make {run_dir.root}: {error.strerror}") from None
     if tokenizer is not None and tokenizer.is_dir():
         shutil.copytree(tokenizer, run_dir.tokenizer)
-    write_description(run_dir, config)
+    write_description(run_dir, config, launch)
 
 
-def write_description(run_dir: RunDir, config: RunConfig) -> None:
-    """config.toml and env.json."""
+def write_description(run_dir: RunDir, config: RunConfig, launch: Sequence[str] = ()) -> None:
+    """env.json and config.toml, in this order: a folder that holds a run says who began it."""
     import numpy
     import torch
 
-    durable.write_text(run_dir.config, to_toml(config))
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     environment = {
         "spherelm": __version__,
@@ -119,5 +132,7 @@ def write_description(run_dir: RunDir, config: RunConfig) -> None:
         "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "world_size": int(os.environ.get("WORLD_SIZE", "1")),
+        "launch": list(launch),
     }
-    durable.write_json(run_dir.env, environment)
+    records.write(run_dir.env, environment)
+    run_dir.write_config(config)

@@ -1,0 +1,124 @@
+"""JSON that is read back: sealed when it is written, checked whole when it is read.
+
+An object of ours ends with its `seal`, the CRC-32 of all its text before: a file, or a line of one,
+that has changed since is refused by name. What has no seal (files of others, and ours from before
+there were seals) is checked for its shape alone. Whoever changes a file by hand removes the seal.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from spherelm import durable
+from spherelm.errors import UserError
+
+SEAL = "seal"
+_SEAL = re.compile(rb',\s*"seal": "([0-9a-f]{8})"\s*\}\s*\Z')
+_LONGEST_SEAL = 64
+
+
+class Damaged(UserError):
+    """A file that is not as it was written."""
+
+
+def write(path: Path, value: Mapping[str, Any]) -> None:
+    """Put a sealed object at `path`, whole or not at all."""
+    durable.write_text(path, seal(json.dumps(value, indent=1)))
+
+
+def line(value: Mapping[str, Any]) -> str:
+    """A sealed object as one line."""
+    return seal(json.dumps(value))
+
+
+def seal(text: str) -> str:
+    """The text of a JSON object that is not empty, with its seal as the last member."""
+    body = text.rstrip().removesuffix("}").rstrip()
+    before, after = ("\n ", "\n") if "\n" in body else (" ", "")
+    return f'{body},{before}"{SEAL}": "{zlib.crc32(body.encode()):08x}"{after}}}\n'
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The object in the file `path`, without its seal."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from None
+    return parse(content, path)
+
+
+def read_format(path: Path, format_name: str, version: int) -> dict[str, Any]:
+    """The object in a file of ours, less its format and version, which must be the ones given."""
+    values = read(path)
+    if values.pop("format", None) != format_name:
+        raise UserError(f"{path} is not a {format_name}")
+    if (found := values.pop("version", None)) != version:
+        raise UserError(
+            f"{path} is of version {found!r}; this version of spherelm reads version {version} "
+            f"of a {format_name}"
+        )
+    return values
+
+
+def parse(content: bytes, where: object) -> dict[str, Any]:
+    """The object that `content` is the text of, without its seal, which must hold."""
+    holds = seal_holds(content)
+    if holds is False:
+        raise damaged(where, "its checksum is not that of its text")
+    values = parse_value(content, where)
+    if not isinstance(values, dict):
+        raise damaged(where, "it is not a JSON object")
+    if values.pop(SEAL, None) is not None and holds is None:
+        raise damaged(where, "its checksum is not readable")
+    return values
+
+
+def seal_holds(content: bytes) -> bool | None:
+    """Whether the seal is that of the text; None where there is none."""
+    match = _SEAL.search(content, max(0, len(content) - _LONGEST_SEAL))
+    return None if match is None else zlib.crc32(content[: match.start()]) == int(match[1], 16)
+
+
+def parse_value(content: bytes | str, where: object) -> Any:
+    """Any JSON value; no JSON, one nested too deep or of endless numbers is refused in one line."""
+    try:
+        return json.loads(content)
+    except RecursionError:
+        raise damaged(where, "it is nested too deep") from None
+    except ValueError:  # also of UTF-8, and of whole numbers of thousands of digits
+        raise damaged(where, "it is not a JSON object") from None
+
+
+def field(
+    values: Mapping[str, Any], name: str, kind: type | tuple[type, ...], where: object
+) -> Any:
+    """A member that must be there and of that kind; a boolean is no number."""
+    if name not in values:
+        raise damaged(where, f"it has no {name!r}")
+    value = values[name]
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise damaged(where, f"its {name!r} cannot be {_short(value)}")
+    return value
+
+
+def file_name(name: object, where: object) -> str:
+    """A name read from a file before it becomes a path: of a file beside it, nowhere else."""
+    if not isinstance(name, str) or not re.fullmatch(r"[\w][\w.\- ]{0,200}", name):
+        raise damaged(where, f"{_short(name)} is not the name of a file beside it")
+    return name
+
+
+def damaged(where: object, why: str) -> Damaged:
+    """What to say of a file that is not as it was written."""
+    return Damaged(f"{where} is damaged: {why}")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
