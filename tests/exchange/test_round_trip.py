@@ -190,11 +190,11 @@ def test_nothing_is_left_of_a_failed_export(tmp_path: Path) -> None:
         export_to_hf(run, tmp_path / "hf", fold=True)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    with pytest.raises(UserError, match="not empty"):
-        export_to_hf(run, tmp_path / "full")
+    for force in (False, True):
+        with pytest.raises(UserError, match="holds mine, which `spherelm export` did not write"):
+            export_to_hf(run, tmp_path / "full", force=force)
     assert {p.name for p in tmp_path.iterdir()} == {"run", "full"}
-    export_to_hf(run, tmp_path / "full", force=True)
-    assert not (tmp_path / "full" / "mine").exists()
+    assert (tmp_path / "full" / "mine").exists()
 
 
 def test_folders_that_hold_no_model(tmp_path: Path) -> None:

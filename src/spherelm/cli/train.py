@@ -91,12 +91,15 @@ def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
 
 
 def _train(run: RunConfig, dataset: TokenDataset, flags: TrainFlags) -> TrainResult:
+    from spherelm.folders import place
     from spherelm.train.loop import train
     from spherelm.train.reporter import for_terminal
     from spherelm.train.resume import check_same_run
     from spherelm.train.run_dir import RunDir
 
     out = Path(flags.out)
+    if flags.force:
+        place.check_apart(out, [flags.config])
     run_dir = RunDir(out)
     if flags.resume == "auto" and run_dir.holds_a_run() and not flags.force:
         check_same_run(run_dir.read_config(), run)

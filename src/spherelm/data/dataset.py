@@ -147,6 +147,8 @@ def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
             name: (int(split["shards"]), int(split["tokens"]))
             for name, split in manifest["splits"].items()
         }
+        if not counts.keys() <= {"train", "val"}:  # they become the names of files
+            raise ValueError
     except (AttributeError, KeyError, TypeError, ValueError):
         raise UserError(f"{path / MANIFEST} is damaged; run `spherelm prepare` again") from None
     splits = {}

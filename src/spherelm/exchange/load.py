@@ -7,12 +7,15 @@ JSON and TOML.
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from spherelm import durable
 from spherelm.config import RunConfig
@@ -21,6 +24,7 @@ from spherelm.data.dataset import open_dataset
 from spherelm.data.tokenizer import DESCRIPTION, Tokenizer, load_tokenizer
 from spherelm.errors import UserError
 from spherelm.exchange.names import from_hf_config, from_hf_tensors
+from spherelm.folders.names import beside, is_number, step_number
 from spherelm.model.sphere import matrices
 from spherelm.model.transformer import Transformer
 from spherelm.train import checkpoint as checkpoints
@@ -29,6 +33,10 @@ from spherelm.train.run_dir import RunDir
 EXPORT_FORMAT, EXPORT_VERSION = "spherelm export", 1
 EXPORT_RECORD = "spherelm.json"
 """What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
+ATTEMPTS = 100
+"""How often a model is read again that was replaced meanwhile."""
+
+T = TypeVar("T")
 
 
 class Loaded(NamedTuple):
@@ -61,25 +69,68 @@ def load_model(path: str | Path, tokenizer: str | None = None) -> Loaded:
     `path` is a run directory (its newest checkpoint), a checkpoint, or an exported folder;
     `tokenizer` names another tokenizer than the one found there.
     """
-    saved = find_saved(path)
-    found = find_tokenizer(saved, tokenizer)
-    return Loaded(read_weights(saved), found, saved.config)
+
+    def read(saved: Saved) -> Loaded:
+        found = find_tokenizer(saved, tokenizer)
+        return Loaded(read_weights(saved), found, saved.config)
+
+    return reading(path, read)
 
 
 def find_saved(path: str | Path) -> Saved:
     """What kind of folder `path` is, with the configuration of the model in it."""
+    return reading(path, lambda saved: saved)
+
+
+def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
+    """What `read` makes of the model at `path`.
+
+    A training that goes on removes old checkpoints, and an export may be replaced: where that came
+    between, it is read again, from the checkpoint or export that is there now.
+    """
     path = Path(path)
+    for attempt in range(ATTEMPTS):
+        folder = _folder_of(path)
+        before = _identity(folder)
+        try:
+            result = read(_saved_in(folder))
+        except (Exception, CheckpointException):
+            if before is not None and before == _identity(folder):
+                raise
+        else:
+            if _identity(folder) in (before, None):  # removed since: what was read was whole
+                return result
+        time.sleep(0.01 * attempt)
+    raise UserError(f"{path} changes faster than it can be read; try again when less is written")
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Changes when another folder takes the name; None where there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _folder_of(path: Path) -> Path:
+    """The folder with the model: the newest checkpoint of a run, else `path` itself."""
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a run, a checkpoint or an exported folder")
-    if RunDir(path).holds_a_run():
-        newest = checkpoints.latest(RunDir(path).checkpoints)
-        if newest is None:
-            raise UserError(f"the run {path} has no finished checkpoint yet")
-        path = newest
+    if not RunDir(path).holds_a_run():
+        return path
+    newest = checkpoints.latest(RunDir(path).checkpoints)
+    if newest is None:
+        raise UserError(f"the run {path} has no finished checkpoint yet")
+    return newest
+
+
+def _saved_in(path: Path) -> Saved:
     if (path / "state.json").is_file():
         state = checkpoints.verify(path)
         config = _run_config(state.get("config"), path)
-        return Saved("checkpoint", path, config, state.get("step"), state.get("val_loss"))
+        step = step_number(path / "state.json", state.get("step"))
+        return Saved("checkpoint", path, config, step, state.get("val_loss"))
     if (path / "config.json").is_file():
         return _find_export(path)
     raise UserError(f"{path} holds no model: neither a run, nor a checkpoint, nor an export")
@@ -140,8 +191,11 @@ def _find_export(folder: Path) -> Saved:
             f"{record_file} is of version {record.get('version')!r}; "
             f"this version of spherelm reads version {EXPORT_VERSION}"
         )
-    for name, crc32 in record.get("crc32", {}).items():
-        file = folder / name
+    checksums = record.get("crc32", {})
+    if not isinstance(checksums, dict):
+        raise UserError(f"{record_file} is damaged: crc32 must be names and their checksums")
+    for name, crc32 in checksums.items():
+        file = beside(record_file, name)
         if not file.is_file():
             raise UserError(f"{folder} is damaged: {name} is missing; export it again")
         if durable.checksum(file) != crc32:
@@ -150,7 +204,12 @@ def _find_export(folder: Path) -> Saved:
                 f"(if the weights were changed on purpose, remove {EXPORT_RECORD})"
             )
     config = _run_config(record.get("config"), record_file)
-    return Saved("export", folder, config, record.get("step"), record.get("val_loss"))
+    step, val_loss = record.get("step"), record.get("val_loss")
+    if step is not None:
+        step = step_number(record_file, step)
+    if val_loss is not None and not is_number(val_loss):
+        raise UserError(f"{record_file} is damaged: val_loss must be a number, not {val_loss!r}")
+    return Saved("export", folder, config, step, val_loss)
 
 
 def _run_config(values: Any, where: Path) -> RunConfig:

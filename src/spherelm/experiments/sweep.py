@@ -24,10 +24,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from spherelm import presets
+from spherelm import durable, presets
 from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.errors import UserError
+from spherelm.folders import place
+from spherelm.folders.kinds import SWEEP
 from spherelm.model.config import Arch
 from spherelm.train.device import choose_device
 from spherelm.train.health import Diverged
@@ -130,8 +132,7 @@ class Record:
         self.path, self.preset, self.steps = path, preset, steps
         self.losses: dict[Trial, float] = {}
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(",".join(self.COLUMNS) + "\n", encoding="utf-8")
+            durable.write_text(path, ",".join(self.COLUMNS) + "\n")
         with open(path, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 self._read(row)
@@ -253,8 +254,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         steps = flags.steps or presets.get(f"gpt-{flags.preset}").train.steps
         plan = Plan(flags.preset, flags.data, flags.device, steps, cores)
-        record = Record(flags.out / "sweep.csv", flags.preset, steps)
-        sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs)
+        with place.results(flags.out, SWEEP, inputs=[flags.data]):
+            record = Record(flags.out / "sweep.csv", flags.preset, steps)
+            sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs)
     except UserError as error:
         print(f"spherelm: {error}", file=sys.stderr)
         return error.exit_status

@@ -35,6 +35,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from spherelm import durable
 from spherelm.errors import UserError
+from spherelm.folders.names import beside
 from spherelm.train.processes import Processes
 
 # It is meant: a run without torchrun is one process.
@@ -143,7 +144,7 @@ def verify(checkpoint: Path) -> dict[str, Any]:
     """Check every file of a checkpoint against its manifest; returns its state.json."""
     manifest = _read_json(checkpoint / "manifest.json", checkpoint)
     for name, expected in manifest["files"].items():
-        path = checkpoint / name
+        path = beside(checkpoint / "manifest.json", name)
         if not path.is_file():
             raise UserError(f"{checkpoint} is damaged: {name} is missing; {_advice(checkpoint)}")
         if path.stat().st_size != expected["bytes"]:
@@ -245,4 +246,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _clear(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()  # never what it points to
     shutil.rmtree(folder, ignore_errors=True)

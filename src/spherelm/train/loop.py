@@ -133,15 +133,17 @@ def _train(
     run_dir = RunDir(out)
     if processes.restarted:  # by torchrun, after a process of this very run has died
         resume, force = "auto", False
-    processes.from_main(lambda: run_dirs.check_claim(run_dir, resume=resume, force=force))
-    reporter = reporter if reporter is not None and processes.is_main else Reporter()
-    trainer = Trainer(run, dataset, run_dir, processes, reporter)
-    if processes.from_main(lambda: resume == "auto" and run_dir.holds_a_run()):
-        trainer.restore()
-    else:
-        tokenizer = dataset.path / "tokenizer"
-        processes.from_main(lambda: run_dirs.create(run_dir, run, tokenizer))
-    result = trainer.run_to_end()
+    inputs = [dataset.path]
+    with run_dirs.Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
+        processes.from_main(claim.check)
+        reporter = reporter if reporter is not None and processes.is_main else Reporter()
+        trainer = Trainer(run, dataset, run_dir, processes, reporter)
+        if processes.from_main(claim.take):
+            trainer.restore()
+        else:
+            tokenizer = dataset.path / "tokenizer"
+            processes.from_main(lambda: claim.create(run, tokenizer))
+        result = trainer.run_to_end()
     processes.close()
     return result
 
