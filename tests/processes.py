@@ -5,16 +5,30 @@ from __future__ import annotations
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
 _fork = multiprocessing.get_context("forkserver")
-_fork.set_forkserver_preload(["spherelm.train.loop", "spherelm.cli.train", "tyro"])
+_fork.set_forkserver_preload(
+    [
+        "spherelm.train.loop",
+        "spherelm.cli.train",
+        "spherelm.exchange.export",
+        "torch._dynamo",
+        "tyro",
+    ]
+)
+_asking = threading.Lock()
+"""Threads that ask at once how a process ended take the answer from each other (status 255)."""
 
 
-def _main(argv: list[str], log: str) -> None:
+def _main(
+    argv: list[str], log: str, environment: dict[str, str], before: Callable[[], None] | None
+) -> None:
+    os.environ.update(environment)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -25,24 +39,41 @@ def _main(argv: list[str], log: str) -> None:
     from spherelm.cli import main
 
     torch.set_num_threads(1)
+    if before is not None:
+        before()
     sys.exit(main(argv))
 
 
 class Spherelm:
-    """A running `spherelm ...`; its output goes to a file."""
+    """A running `spherelm ...`; its output goes to a file. `before` is called in it at first."""
 
-    def __init__(self, argv: list[str], log: Path) -> None:
+    def __init__(
+        self,
+        argv: list[str],
+        log: Path,
+        environment: dict[str, str] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
         self.log = log
-        self.process: ForkServerProcess = _fork.Process(target=_main, args=(argv, str(log)))
-        self.process.start()
+        arguments = (argv, str(log), environment or {}, before)
+        self.process: ForkServerProcess = _fork.Process(target=_main, args=arguments)
+        with _asking:
+            self.process.start()
         assert self.process.pid is not None
         self.pid = self.process.pid
 
     def wait(self, timeout: float = 120) -> int:
         """The exit status, negative for a signal."""
-        self.process.join(timeout)
-        assert self.process.exitcode is not None, f"still running: {self.output()}"
+        deadline = time.monotonic() + timeout
+        while self._alive():
+            assert time.monotonic() < deadline, f"still running: {self.output()}"
+            time.sleep(0.005)
+        assert self.process.exitcode is not None
         return self.process.exitcode
+
+    def _alive(self) -> bool:
+        with _asking:
+            return self.process.is_alive()
 
     def kill(self, signal: int) -> None:
         os.kill(self.pid, signal)
@@ -56,13 +87,13 @@ class Spherelm:
         while time.monotonic() < deadline:
             if condition():
                 return True
-            if not self.process.is_alive():
+            if not self._alive():
                 return False
             time.sleep(0.002)
         raise TimeoutError(self.output())
 
 
-def run(argv: list[str], log: Path) -> tuple[int, str]:
+def run(argv: list[str], log: Path, before: Callable[[], None] | None = None) -> tuple[int, str]:
     """Run `spherelm ...` to its end: exit status and output."""
-    process = Spherelm(argv, log)
+    process = Spherelm(argv, log, before=before)
     return process.wait(), process.output()
