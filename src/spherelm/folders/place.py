@@ -28,28 +28,36 @@ Input = str | os.PathLike[str] | None
 
 def resolve(out: str | Path) -> Path:
     """The folder that `out` means, through symbolic links; a file there is refused."""
-    try:
+    with _readable(out):
         path = Path(out).resolve()
         if path.exists() and not path.is_dir():
             raise UserError(f"{out} is a file; --out must be a folder")
-    except (OSError, RuntimeError, ValueError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(f"--out {out} cannot be a folder: {_reason(error)}") from None
     return path
+
+
+@contextlib.contextmanager
+def _readable(out: str | Path) -> Iterator[None]:
+    """A name that cannot be looked at ends in one line."""
+    try:
+        yield
+    except UserError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a zero byte
+        raise UserError(f"--out {out} cannot be used: {_reason(error)}") from None
 
 
 def is_vacant(out: str | Path) -> bool:
     """Whether nothing is there, or nothing but the mark of a call that came no further."""
     path = resolve(out)
-    return not path.exists() or not any(entry != OWNER for entry in os.listdir(path))
+    with _readable(out):
+        return not path.exists() or not any(entry != OWNER for entry in os.listdir(path))
 
 
 def check_apart(out: str | Path, inputs: Sequence[Input]) -> None:
     """Refuse an output that is an input, holds one, or lies in one or in another's output."""
     target = resolve(out)
     for given in inputs:
-        if given is None:
+        if given is None or not os.path.exists(given):  # a name on a hub, or refused elsewhere
             continue
         source = Path(given).resolve()
         if source == target:
@@ -76,9 +84,10 @@ def check_own(out: str | Path, kind: Kind) -> None:
             f"{out} was written by `spherelm {verb}`, not by `spherelm {kind.verb}`; "
             "choose another --out"
         )
-    foreign = stranger(path, kind)
-    if foreign is None and verb is None and not kind.signed(path):
-        foreign = min(entry for entry in os.listdir(path) if entry != OWNER)
+    with _readable(out):
+        foreign = stranger(path, kind)
+        if foreign is None and verb is None and not kind.signed(path):
+            foreign = min(entry for entry in os.listdir(path) if entry != OWNER)
     if foreign is not None:
         raise UserError(
             f"{out} holds {foreign}, which `spherelm {kind.verb}` did not write; "
@@ -191,6 +200,7 @@ def whole(
         check(out, kind, force=force, inputs=inputs)  # another call may have ended meanwhile
         owner.sign(kind.verb)
         yield owner.folder
+        check(out, kind, force=force, inputs=inputs)  # nor may anything be lost that came since
         swap.put(owner.folder, target)
     except BaseException as error:
         _end(owner, kind)
