@@ -205,6 +205,10 @@ def test_a_folder_made_for_nothing_is_removed(tmp_path: Path) -> None:
     with place.owned(tmp_path / "mine", TRAIN):
         pass
     assert files(tmp_path) == {"mine": "folder"}
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with place.owned(tmp_path / "mine", TRAIN):
+        pass  # refused after all, and nothing signed
+    assert files(tmp_path) == {"mine": "folder", "mine/thesis.tex": ""}
 
 
 @pytest.mark.usefixtures("exchanges")

@@ -114,9 +114,11 @@ def results(out: str | Path | None, kind: Kind, inputs: Sequence[Input] = ()) ->
         yield
         return
     check_apart(out, inputs)
+    if not is_vacant(out):
+        check_own(out, kind)
     with owned(out, kind) as owner:
         if not is_vacant(out):
-            check_own(out, kind)
+            check_own(out, kind)  # another call may have written here since
         owner.sign(kind.verb)
         yield
 
@@ -153,6 +155,8 @@ def disown(owner: Owner) -> None:
         with contextlib.suppress(OSError):  # somebody has begun there just now
             for path in owner.made:
                 path.rmdir()
+    elif owner.verb is None:  # nobody's output, and not ours either
+        owner.remove()
     else:
         owner.release()
 

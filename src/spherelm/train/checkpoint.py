@@ -35,6 +35,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from spherelm import durable
 from spherelm.errors import UserError
+from spherelm.folders import swap
 from spherelm.folders.names import beside
 from spherelm.train.processes import Processes
 
@@ -123,9 +124,8 @@ class Writing:
     def _name(self) -> None:
         durable.write_json(self._temporary / "state.json", self._state)
         durable.write_json(self._temporary / "manifest.json", _manifest(self._temporary))
-        _clear(self.path)
-        self._temporary.rename(self.path)
-        durable.force_to_disk(self.path.parent)
+        swap.put(self._temporary, self.path)  # also in the place of one of the same step
+        _clear(self._temporary)
 
     @contextlib.contextmanager
     def _or_say_what_is_left(self) -> Iterator[None]:
