@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import functools
 import itertools
 import json
 import os
+import pickle
 import subprocess
 import sys
 import threading
@@ -30,10 +32,25 @@ class _Server:
         )
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def start(self, argv: list[str], log: Path) -> tuple[int, int]:
+    def start(
+        self,
+        argv: list[str],
+        log: Path,
+        environment: dict[str, str],
+        before: Callable[[], None] | None,
+    ) -> tuple[int, int]:
         """Number and process id of a new command."""
         number = next(self._numbers)
-        request = json.dumps({"id": number, "argv": argv, "log": str(log)})
+        packed = base64.b64encode(pickle.dumps(before)).decode()
+        request = json.dumps(
+            {
+                "id": number,
+                "argv": argv,
+                "log": str(log),
+                "environment": environment,
+                "before": packed,
+            }
+        )
         assert self._process.stdin is not None
         with self._lock:
             self._process.stdin.write(request.encode() + b"\n")
@@ -74,12 +91,18 @@ def _server() -> _Server:
 
 
 class Spherelm:
-    """A running `spherelm ...`; its output goes to a file."""
+    """A running `spherelm ...`; its output goes to a file. `before` is called in it at first."""
 
-    def __init__(self, argv: list[str], log: Path) -> None:
+    def __init__(
+        self,
+        argv: list[str],
+        log: Path,
+        environment: dict[str, str] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
         self.log = log
         self._server = _server()
-        self._number, self.pid = self._server.start(argv, log)
+        self._number, self.pid = self._server.start(argv, log, environment or {}, before)
 
     def wait(self, timeout: float = 120) -> int:
         """The exit status, negative for a signal."""
@@ -108,7 +131,7 @@ class Spherelm:
         raise TimeoutError(self.output())
 
 
-def run(argv: list[str], log: Path) -> tuple[int, str]:
+def run(argv: list[str], log: Path, before: Callable[[], None] | None = None) -> tuple[int, str]:
     """Run `spherelm ...` to its end: exit status and output."""
-    process = Spherelm(argv, log)
+    process = Spherelm(argv, log, before=before)
     return process.wait(), process.output()

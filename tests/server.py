@@ -1,21 +1,24 @@
 """Starts `spherelm ...` quickly: one process imports torch once and forks for every command.
 
-    python -m tests.server      reads {"id", "argv", "log"} lines, answers {"id", "pid"} and, when
-                                the command has ended, {"id", "status"}
+    python -m tests.server      reads {"id", "argv", "log", "environment", "before"} lines, answers
+                                {"id", "pid"} and, when the command has ended, {"id", "status"}
 
 It has one thread, so that forking is safe, whatever threads the tests that ask it have.
 """
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import importlib
 import json
 import os
+import pickle
 import selectors
 import signal
 import sys
 import traceback
+from typing import Any
 
 IMPORTED = (
     *("tyro", "typeguard", "rich.progress", "rich.table", "colorama", "numpy.random"),
@@ -26,21 +29,25 @@ IMPORTED = (
 """What commands import: 1.6 of the 2 seconds that a tiny training takes without them."""
 
 
-def _command(argv: list[str], log: str) -> int:
+def _command(request: dict[str, Any]) -> int:
     """The command in a process of its own, its output in a file."""
     for name in (signal.SIGCHLD, signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_DFL if name != signal.SIGINT else signal.default_int_handler)
     signal.set_wakeup_fd(-1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    descriptor = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
     sys.stdout = os.fdopen(1, "w", closefd=False, buffering=1)
     sys.stderr = os.fdopen(2, "w", closefd=False, buffering=1)
     from spherelm.cli import main
 
+    os.environ.update(request["environment"])
+    before = pickle.loads(base64.b64decode(request["before"]))
     try:
-        return main(argv)
+        if before is not None:
+            before()
+        return main(request["argv"])
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 1
     except BaseException:
@@ -78,7 +85,7 @@ def serve() -> None:
                     request = json.loads(line)
                     pid = os.fork()
                     if pid == 0:
-                        status = _command(request["argv"], request["log"])
+                        status = _command(request)
                         os._exit(status)
                     running[pid] = request["id"]
                     _answer(id=request["id"], pid=pid)

@@ -107,13 +107,6 @@ def field(
     return value
 
 
-def file_name(name: object, where: object) -> str:
-    """A name read from a file before it becomes a path: of a file beside it, nowhere else."""
-    if not isinstance(name, str) or not re.fullmatch(r"[\w][\w.\- ]{0,200}", name):
-        raise damaged(where, f"{_short(name)} is not the name of a file beside it")
-    return name
-
-
 def damaged(where: object, why: str) -> Damaged:
     """What to say of a file that is not as it was written."""
     return Damaged(f"{where} is damaged: {why}")

@@ -353,7 +353,7 @@ def test_an_unreadable_file_is_refused(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_folder_must_be_ours(text_file: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken/file").write_text("")
-    with pytest.raises(UserError, match="is not empty"):
+    with pytest.raises(UserError, match="holds file, which `spherelm prepare` did not"):
         prepare(PrepareConfig((str(text_file),), tmp_path / "taken"))
     with pytest.raises(UserError, match="is a file"):
         prepare(PrepareConfig((str(text_file),), text_file))

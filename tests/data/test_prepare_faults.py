@@ -165,7 +165,7 @@ def test_two_at_once_in_one_folder_are_refused(corpus: Path, tmp_path: Path) -> 
     process.send_signal(signal.SIGCONT)
     assert process.wait() == 0
     assert second.returncode == 2
-    assert "another `spherelm prepare` is writing to" in second.stderr
+    assert f"is being written by `spherelm prepare`, process {process.pid} on" in second.stderr
 
 
 def test_a_write_that_fails_is_told_in_one_line(

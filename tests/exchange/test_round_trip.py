@@ -188,7 +188,7 @@ def test_a_damaged_config_is_refused(exported: Path, content: str) -> None:
     [
         ({"step": "x/../../victim"}, "'step' cannot be 'x/"),
         ({"step": True}, "'step' cannot be True"),
-        ({"step": -1}, "'step' cannot be -1"),
+        ({"step": -1}, "step must be a whole number from 0 on, not -1"),
         ({"val_loss": []}, "'val_loss' cannot be"),
         ({"losses": [3]}, "a line of losses is not a JSON object"),
         ({"losses": [{"step": 1, "tokens": 2}]}, "it has no 'val_loss'"),
@@ -229,11 +229,11 @@ def test_nothing_is_left_of_a_failed_export(tmp_path: Path) -> None:
         export_to_hf(run, tmp_path / "hf", fold=True)
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").touch()
-    with pytest.raises(UserError, match="not empty"):
-        export_to_hf(run, tmp_path / "full")
+    for force in (False, True):
+        with pytest.raises(UserError, match="holds mine, which `spherelm export` did not write"):
+            export_to_hf(run, tmp_path / "full", force=force)
     assert {p.name for p in tmp_path.iterdir()} == {"run", "full"}
-    export_to_hf(run, tmp_path / "full", force=True)
-    assert not (tmp_path / "full" / "mine").exists()
+    assert (tmp_path / "full" / "mine").exists()
 
 
 def test_folders_that_hold_no_model(tmp_path: Path) -> None:

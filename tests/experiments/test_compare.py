@@ -12,7 +12,7 @@ from spherelm.cli import main
 from spherelm.config import DataConfig
 from spherelm.config_io import override
 from spherelm.errors import UserError
-from spherelm.experiments.compare import ARCHS, claim, configure, tokens_to_reach
+from spherelm.experiments.compare import ARCHS, claimed, configure, tokens_to_reach
 from spherelm.experiments.departures import departures
 from spherelm.experiments.recorded import RECORDED
 from spherelm.experiments.table import caveat, rows, verdict
@@ -143,26 +143,39 @@ def begin(out: Path, runs) -> None:
     create(RunDir(out / "gpt"), runs["gpt"])
 
 
+def claim(out: Path, runs, *, resume: str, force: bool) -> None:
+    with claimed(out, runs, resume=resume, force=force):
+        pass
+
+
 def test_a_folder_that_holds_something_is_refused(tmp_path):
     runs = runs_of("debug")
     (tmp_path / "thesis.txt").write_text("mine")
-    for resume in ("never", "auto"):
-        with pytest.raises(UserError, match="holds no comparison"):
-            claim(tmp_path, runs, resume=resume, force=False)
+    for resume, force in (("never", False), ("auto", False), ("never", True)):
+        with pytest.raises(UserError, match=r"holds thesis.txt, which `spherelm compare` did not"):
+            claim(tmp_path, runs, resume=resume, force=force)
     with pytest.raises(UserError, match="is a file"):
         claim(tmp_path / "thesis.txt", runs, resume="never", force=True)
 
 
 def test_a_comparison_is_replaced_only_by_force(tmp_path):
-    runs = runs_of("debug")
-    begin(tmp_path, runs)
-    (tmp_path / "report.html").write_text("old")
-    (tmp_path / "notes.txt").write_text("mine")
+    runs, out = runs_of("debug"), tmp_path / "out"
+    begin(out, runs)
+    (out / "report.html").write_text("old")
     with pytest.raises(UserError, match="already holds a comparison"):
-        claim(tmp_path, runs, resume="never", force=False)
-    assert (tmp_path / "report.html").exists()
-    claim(tmp_path, runs, resume="never", force=True)
-    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+        claim(out, runs, resume="never", force=False)
+    (out / "gpt" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match=r"holds gpt/notes.txt, which"):
+        claim(out, runs, resume="never", force=True)
+    assert (out / "report.html").exists()
+    (out / "gpt" / "notes.txt").unlink()
+    with claimed(out, runs, resume="never", force=True):
+        assert [path.name for path in out.iterdir()] == [".spherelm"]
+        with pytest.raises(UserError, match="is being written by `spherelm compare`, process"):
+            claim(out, runs, resume="never", force=True)
+        begin(out, runs)  # the runs of a comparison lie in its own folder
+    with pytest.raises(UserError, match=r"lies inside .*, which `spherelm compare` wrote"):
+        begin(out, runs)
 
 
 @pytest.mark.parametrize("change", [{"steps": 60}, {"seed": 1}, {"batch_size": 4}])

@@ -59,7 +59,7 @@ def test_result_page_and_figures(finished):
     tokens = tokens_to_reach(curves[first], result[second]["final_loss"])
     assert result["speedup_tokens"] == (tokens and result["tokens"] / tokens)
     assert {p.name for p in out.iterdir()} == {
-        *("gpt", "ngpt", "result.json", "report.html"),
+        *(".spherelm", "gpt", "ngpt", "result.json", "report.html"),
         *("loss.png", "loss-seconds.png", "alpha.png"),
     }
     assert f"{result['ngpt']['final_loss']:.3f}" in (out / "report.html").read_text()

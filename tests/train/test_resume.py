@@ -125,10 +125,11 @@ def test_an_existing_run_is_not_overwritten(tmp_path: Path, corpus: Path) -> Non
 
 def test_a_folder_of_something_else_is_not_touched(tmp_path: Path, corpus: Path) -> None:
     (tmp_path / "thesis.tex").write_text("years of work")
-    status, output = run(flags(tmp_path, corpus), tmp_path.parent / "log")
-    assert status == 2
-    assert "is not empty and holds no run" in output
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
+    for more in ([], ["--force"], ["--resume", "auto"]):
+        status, output = run([*flags(tmp_path, corpus), *more], tmp_path.parent / "log")
+        assert status == 2
+        assert "holds thesis.tex, which `spherelm train` did not write" in output
+        assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
 
 
 @pytest.mark.parametrize(

@@ -79,14 +79,15 @@ def _compare(flags: CompareFlags) -> int:
     comparing.check_data(dataset)
     rates: dict[Arch, float | None] = {"gpt": flags.gpt_lr, "ngpt": flags.ngpt_lr}
     runs = comparing.configure(flags.preset, flags.train, flags.data, dataset.vocab_size, rates)
-    comparing.claim(out, runs, resume=flags.resume, force=flags.force)
-    with open_display(runs) as display:
-        stopped = comparing.train_both(runs, dataset, out, display.reporter)
-    if stopped is not None:
-        display.note(f"stopped, saved {stopped.checkpoint}; go on with --resume auto")
-        return 130 if stopped.stopped_by == signal.SIGINT else 0
-    comparison = comparing.read_comparison(out, flags.preset, dataset)
-    _write(comparison, out, display)
+    inputs = [dataset.path]
+    with comparing.claimed(out, runs, resume=flags.resume, force=flags.force, inputs=inputs):
+        with open_display(runs) as display:
+            stopped = comparing.train_both(runs, dataset, out, display.reporter)
+        if stopped is not None:
+            display.note(f"stopped, saved {stopped.checkpoint}; go on with --resume auto")
+            return 130 if stopped.stopped_by == signal.SIGINT else 0
+        comparison = comparing.read_comparison(out, flags.preset, dataset)
+        _write(comparison, out, display)
     if flags.json:
         print(json.dumps(comparison.as_json()))
     else:

@@ -54,11 +54,16 @@ def main(argv: list[str]) -> int:
         return int(module.main(argv[1:]))
     flags = parse(EvalFlags, argv, "eval")
 
-    from spherelm.exchange.load import Loaded, find_saved, find_tokenizer
+    from spherelm.exchange.load import Loaded, find_tokenizer, reading
 
-    saved = find_saved(flags.run)
-    tokenizer = find_tokenizer(saved, flags.tokenizer)
-    model, products = open_model(saved, flags.device, flags.dtype)
+    saved, tokenizer, (model, products) = reading(
+        flags.run,
+        lambda saved: (
+            saved,
+            find_tokenizer(saved, flags.tokenizer),
+            open_model(saved, flags.device, flags.dtype),
+        ),
+    )
     loaded = Loaded(model, tokenizer, saved.config)
     if flags.context is not None:
         if flags.context < 1:

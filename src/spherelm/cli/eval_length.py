@@ -54,8 +54,16 @@ def main(argv: list[str]) -> int:
     if not flags.runs or not flags.lengths or min(flags.lengths) < 1:
         raise UserError("eval length needs at least one run, and lengths of at least 1")
 
+    from spherelm.folders import kinds, place
+
+    with place.results(flags.out, kinds.EVAL, inputs=[*flags.runs, flags.books]):
+        return _measure(flags)
+
+
+def _measure(flags: LengthFlags) -> int:
+    from spherelm import durable
     from spherelm.eval.length import length_curve, plot, read_books
-    from spherelm.exchange.load import find_saved, find_tokenizer
+    from spherelm.exchange.load import find_saved, find_tokenizer, reading
 
     # Every run is looked at before minutes are spent on the first.
     saved = [find_saved(run) for run in flags.runs]
@@ -68,17 +76,15 @@ def main(argv: list[str]) -> int:
                 flags.books, tokenizer, lengths[-1], flags.limit
             )
     curves = []
-    for run, found, tokenizer in zip(flags.runs, saved, tokenizers, strict=True):
-        model, products = open_model(found, flags.device, flags.dtype)
+    for run, tokenizer in zip(flags.runs, tokenizers, strict=True):
+        model, products = reading(run, lambda now: open_model(now, flags.device, flags.dtype))
         tokens = books[tokenizer.fingerprint]
         with products:
             curves.append(length_curve(model, tokens, lengths, report=_progress(run)))
     values = [dataclasses.asdict(curve) for curve in curves]
     if flags.out is not None:
-        out = Path(flags.out)
-        out.mkdir(parents=True, exist_ok=True)
-        (out / "length.json").write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
-        plot(curves, out / "length.png")
+        durable.write_json(Path(flags.out) / "length.json", values)
+        plot(curves, Path(flags.out) / "length.png")
     if flags.json:
         print(json.dumps({"books": flags.books, "curves": values}))
     else:

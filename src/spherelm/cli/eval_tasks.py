@@ -63,10 +63,19 @@ def main(argv: list[str]) -> int:
     if flags.batch_size < 1:
         raise UserError(f"--batch-size must be at least 1, not {flags.batch_size}")
     data = None if flags.data is None else Path(flags.data)
-    if data is not None:
-        _check_files(tasks, data)
+
+    from spherelm.folders import kinds, place
+
+    with place.results(flags.out, kinds.EVAL, inputs=[flags.run, flags.data]):
+        if data is not None:
+            _check_files(tasks, data)
+        return _report(flags, tasks, data)
+
+
+def _report(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> int:
     scores, environment = _measure(flags, tasks, data)
 
+    from spherelm import durable
     from spherelm.eval.harness import average_accuracy
 
     average = average_accuracy(scores)
@@ -81,8 +90,7 @@ def main(argv: list[str]) -> int:
         "environment": environment,
     }
     if flags.out is not None:
-        text = json.dumps(report, indent=1) + "\n"
-        (Path(flags.out) / "tasks.json").write_text(text, encoding="utf-8")
+        durable.write_json(Path(flags.out) / "tasks.json", report)
     if flags.json:
         print(json.dumps(report))
     else:
@@ -103,15 +111,20 @@ def _measure(
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what they were measured with."""
     from spherelm.eval.harness import evaluate_task, harness_model
-    from spherelm.exchange.load import find_saved, find_tokenizer, read_weights
+    from spherelm.exchange.load import find_tokenizer, read_weights, reading
     from spherelm.train.device import choose_device
 
     device = choose_device(flags.device)
-    saved = find_saved(flags.run)
-    tokenizer = find_tokenizer(saved, flags.tokenizer)
-    model = read_weights(saved).to(device).eval()
     dtype = inference_dtype(flags.dtype, device.type)
-    journal = _journal(flags.out, saved, dtype)
+    saved, tokenizer, model, journal = reading(
+        flags.run,
+        lambda saved: (
+            saved,
+            find_tokenizer(saved, flags.tokenizer),
+            read_weights(saved).to(device).eval(),
+            _journal(flags.out, saved, dtype),
+        ),
+    )
     lm = harness_model(
         model,
         tokenizer,

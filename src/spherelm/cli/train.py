@@ -97,10 +97,13 @@ def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
 def _train(
     run: RunConfig, dataset: TokenDataset, flags: TrainFlags, note: str | None
 ) -> TrainResult:
+    from spherelm.folders import place
     from spherelm.train.loop import train
     from spherelm.train.reporter import for_terminal
 
     out = Path(flags.out)
+    if flags.force:
+        place.check_apart(out, [flags.config])
     reporter = for_terminal(run.train.log_every)
     if note is not None and os.environ.get("RANK", "0") == "0":
         reporter.note(note)

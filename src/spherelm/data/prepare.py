@@ -9,7 +9,6 @@ to there without tokenizing, sees that the input is the same, and goes on.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
@@ -29,6 +28,9 @@ from spherelm.data.stream import PieceStream
 from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer, load_tokenizer
 from spherelm.data.writer import Mark, OutputFolder, SplitWriter
 from spherelm.errors import UserError
+from spherelm.folders import place
+from spherelm.folders.kinds import PREPARE
+from spherelm.folders.owner import Owner
 from spherelm.validate import require_choice, require_fraction, require_int
 
 BATCH = 1 << 18
@@ -114,10 +116,30 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     val = find_sources(config.val, config.field, named)
     stream = PieceStream(train, val, config.fraction)
     settings = _settings(config, train, val)
+    place.check_apart(config.out, _folders_and_files(config))
+    if (done := _finished_before(config, settings, stream)) is not None:
+        return Prepared(done, was_complete=True)
+    try:
+        with place.owned(config.out, PREPARE) as owner:
+            done = _finished_before(config, settings, stream)  # another may have ended meanwhile
+            if done is not None:
+                return Prepared(done, was_complete=True)
+            return Prepared(_write(config, settings, named, stream, owner, report), False)
+    except OSError as error:  # a full disk; what has been finished stays for the next start
+        raise UserError(f"cannot write to {config.out}: {error.strerror}") from None
+
+
+def _write(
+    config: PrepareConfig,
+    settings: dict[str, Any],
+    named: Tokenizer | None,
+    stream: PieceStream,
+    owner: Owner,
+    report: Report,
+) -> dict[str, Any]:
+    """Go on from the shards that are there."""
     before = _settings_before(config.out, settings)
-    if before is not None and (config.out / dataset.MANIFEST).is_file():
-        return Prepared(_finished_before(config, stream), was_complete=True)
-    tokenizer = named or _tokenizer(config, train, before is not None, report)
+    tokenizer = named or _tokenizer(config, stream.train, before is not None, report)
     dtype = smallest_dtype(tokenizer.vocab_size) if config.dtype == "auto" else config.dtype
     if tokenizer.vocab_size > np.iinfo(dtype).max + 1:
         raise UserError(
@@ -127,12 +149,13 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     settings["tokenizer_fingerprint"] = tokenizer.fingerprint
     if before is not None:
         _compare(config.out, before, settings)
-    try:
-        folder = OutputFolder(config.out, settings, tokenizer)
-        with contextlib.closing(folder):
-            return Prepared(_Run(config, stream, dtype, folder, report).run(), False)
-    except OSError as error:  # a full disk; what has been finished stays for the next start
-        raise UserError(f"cannot write to {config.out}: {error.strerror}") from None
+    folder = OutputFolder(owner, settings, tokenizer)
+    return _Run(config, stream, dtype, folder, report).run()
+
+
+def _folders_and_files(config: PrepareConfig) -> list[str]:
+    """The inputs that lie on the disk by the name that was given; a glob names single files."""
+    return [name for name in (*config.inputs, *config.val) if name != "-" and Path(name).exists()]
 
 
 def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:
@@ -149,13 +172,10 @@ def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> 
 
 def _settings_before(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
     """The settings of an earlier start in the folder `out`, which must be these; None for none."""
-    if not out.exists():
+    if place.is_vacant(out):
         return None
-    if not out.is_dir():
-        raise UserError(f"--out {out} is a file; name a folder")
     if not (out / writer.SETTINGS).is_file():
-        if any(out.iterdir()):
-            raise UserError(f"--out {out} is not empty; name a new folder")
+        place.check_own(out, PREPARE)  # else a start that was killed before it wrote them
         return None
     before = records.read_format(out / writer.SETTINGS, writer.FORMAT, writer.VERSION)
     _compare(out, before, settings)
@@ -180,13 +200,18 @@ def _changed(out: Path) -> UserError:
     return UserError(f"the input is not the one that {out} was begun with; name a new --out")
 
 
-def _finished_before(config: PrepareConfig, stream: PieceStream) -> dict[str, Any]:
-    """What there is, if the input is the same.
+def _finished_before(
+    config: PrepareConfig, settings: dict[str, Any], stream: PieceStream
+) -> dict[str, Any] | None:
+    """What there is, if it is complete and the input is the same.
 
     It is read again, though not tokenized, only where its files were touched since: the size of a
     file says little, and its dates say more than is true of a copy.
     """
+    before = _settings_before(config.out, settings)
     file = config.out / dataset.MANIFEST
+    if before is None or not file.is_file():
+        return None
     manifest = records.read_format(file, dataset.FORMAT, dataset.VERSION)
     prepared = dataset.open_dataset(config.out)
     prepared.tokenizer()  # both refuse what is damaged

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from spherelm import records
@@ -16,27 +14,24 @@ from spherelm.data.shards import (
     write_shard,
 )
 from spherelm.data.tokenizer import Tokenizer
-from spherelm.errors import UserError
+from spherelm.folders.kinds import PREPARE
+from spherelm.folders.owner import Owner
 
 SETTINGS, FORMAT, VERSION = "prepare.json", "spherelm prepare settings", 1
 """The file with all that decides the content of the shards; written before any of them."""
 
 
 class OutputFolder:
-    """The folder that is written to; made with the first shard, so that failures leave none."""
+    """The folder that is written to, held by us; its first file comes with the first shard."""
 
-    def __init__(self, path: Path, settings: dict[str, Any], tokenizer: Tokenizer) -> None:
-        self.path, self.tokenizer = path, tokenizer
-        self._settings = settings
-        self._lock: int | None = None
-        if path.is_dir():
-            self._take()
+    def __init__(self, owner: Owner, settings: dict[str, Any], tokenizer: Tokenizer) -> None:
+        self.path, self.tokenizer = owner.folder, tokenizer
+        self._owner, self._settings = owner, settings
 
     def begin(self) -> None:
-        """Make the folder, unless it is there."""
+        """Write what comes before the shards, unless it is there."""
         if not (self.path / SETTINGS).is_file():
-            self.path.mkdir(parents=True, exist_ok=True)
-            self._take()
+            self._owner.sign(PREPARE.verb)
             self.tokenizer.save(self.path / "tokenizer")
             about = {"format": FORMAT, "version": VERSION}
             records.write(self.path / SETTINGS, about | self._settings)
@@ -49,24 +44,6 @@ class OutputFolder:
             check_shard(self.path, shard)
             headers.append(shard.header)
         return headers
-
-    def _take(self) -> None:
-        """Keep other processes out; the system lets go when this one ends, however it ends."""
-        if self._lock is not None or os.name == "nt":
-            return
-        import fcntl
-
-        self._lock = os.open(self.path, os.O_RDONLY)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            self.close()
-            raise UserError(f"another `spherelm prepare` is writing to {self.path}") from None
-
-    def close(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
 
 
 class Mark(NamedTuple):

@@ -11,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from spherelm import durable
 from spherelm.errors import UserError
 
 
@@ -30,9 +31,8 @@ class Journal:
                 "remove it or choose another --out"
             )
         self._answers = {line["question"]: line["answer"] for line in whole[1:]}
-        file.parent.mkdir(parents=True, exist_ok=True)
         lines = [head, *({"question": q, "answer": a} for q, a in self._answers.items())]
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+        durable.write_text(file, "".join(json.dumps(line) + "\n" for line in lines))
         self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
 
     def __len__(self) -> int:

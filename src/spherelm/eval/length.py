@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from spherelm import durable
 from spherelm.data.loader import Batch
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
@@ -121,7 +122,7 @@ def length_curve(
 
 
 def plot(curves: Sequence[LengthCurve], file: Path) -> None:
-    """All curves in one picture; the format is that of the file's name."""
+    """All curves in one picture, as PNG."""
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(6, 4))
     for curve in curves:
@@ -140,7 +141,8 @@ def plot(curves: Sequence[LengthCurve], file: Path) -> None:
     axes.legend(title="model, trained at")
     axes.grid(alpha=0.3)
     figure.tight_layout()
-    figure.savefig(file, dpi=150)
+    with durable.written(file) as temporary:
+        figure.savefig(temporary, dpi=150, format="png")
     pyplot.close(figure)
 
 

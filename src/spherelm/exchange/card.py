@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +33,22 @@ def model_card(
     name: str, run: RunConfig, losses: list[dict[str, Any]], folded: bool, has_tokenizer: bool
 ) -> str:
     """README.md of an exported folder."""
+    quoted = json.dumps(name)
     trust = ", trust_remote_code=True" if run.model.arch == "ngpt" else ""
     use = (
         "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        f'model = AutoModelForCausalLM.from_pretrained("{name}"{trust})\n'
+        f"model = AutoModelForCausalLM.from_pretrained({quoted}{trust})\n"
     )
     if has_tokenizer:
         use += (
-            f'tokenizer = AutoTokenizer.from_pretrained("{name}"{trust})\n'
+            f"tokenizer = AutoTokenizer.from_pretrained({quoted}{trust})\n"
             'prompt = tokenizer("def main(", return_tensors="pt")\n'
             "print(tokenizer.decode(model.generate(**prompt, max_new_tokens=64)[0]))\n"
         )
     parts = [
         f"---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags: [{run.model.arch}, "
         "spherelm]\n---",
-        f"# {name}",
+        f"# {_as_text(name)}",
         f"{count_parameters(run.model).total / 1e6:,.1f}M parameters; {ABOUT[run.model.arch]}. "
         f"Trained and exported with spherelm {__version__}.",
         f"## Use\n\n```python\n{use}```",
@@ -55,6 +58,12 @@ def model_card(
     parts.append(f"## Measured losses\n\n{_loss_table(losses)}")
     parts.append(f"## Training configuration\n\n```toml\n{to_toml(run)}```")
     return "\n\n".join(parts) + "\n"
+
+
+def _as_text(name: str) -> str:
+    """A name as Markdown that shows it: no markup of its own, and on one line."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
+    return re.sub(r"([\\`*_{}\[\]()<>#+!|~&@:-])", r"\\\1", shown)
 
 
 def _training_note(folded: bool) -> str:

@@ -11,8 +11,6 @@ A folder appears whole or not at all.
 from __future__ import annotations
 
 import contextlib
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +26,15 @@ from spherelm.exchange.load import (
     EXPORT_VERSION,
     TOKENIZER,
     Saved,
-    find_saved,
     find_tokenizer,
     read_record,
     read_weights,
+    reading,
 )
 from spherelm.exchange.names import fold_scales, to_hf_config, to_hf_tensors
 from spherelm.exchange.tokenizer_files import write_tokenizer
+from spherelm.folders import place
+from spherelm.folders.kinds import EXPORT, IMPORT
 from spherelm.model.sphere import matrices
 from spherelm.model.transformer import Transformer
 from spherelm.train import checkpoint as checkpoints
@@ -55,19 +55,22 @@ def export_to_hf(
     force: bool = False,
 ) -> Path:
     """Write the model at `source` (run, checkpoint or export) as a Hugging Face folder."""
-    saved = find_saved(source)
-    if fold and saved.config.model.arch != "ngpt":
-        raise UserError("--fold is for nGPT; a GPT has no scales to fold")
-    found = find_tokenizer(saved, tokenizer)
-    model = read_weights(saved)
-    with _new_folder(Path(out), force) as folder:
+    inputs = (source, RunDir.around(source), tokenizer)
+    place.check(out, EXPORT, force=force, inputs=inputs)
+
+    def read(saved: Saved) -> tuple[Saved, Tokenizer, Transformer, list[dict[str, Any]]]:
+        if fold and saved.config.model.arch != "ngpt":
+            raise UserError("--fold is for nGPT; a GPT has no scales to fold")
+        found = find_tokenizer(saved, tokenizer)
+        return saved, found, read_weights(saved), _losses(saved)
+
+    saved, found, model, losses = reading(source, read)
+    with place.whole(out, EXPORT, force=force, inputs=inputs, marked=False) as folder:
         _write_model(folder, model, fold)
         _write_tokens(folder, found, saved)
-        losses = _losses(saved)
         card = model_card(Path(out).name, saved.config, losses, fold, has_tokenizer=True)
         durable.write_text(folder / "README.md", card)
-        if not fold:  # a folded model does not come back
-            _write_record(folder, saved, losses)
+        _write_record(folder, saved, losses, fold)
     return Path(out)
 
 
@@ -76,16 +79,25 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
 
     A folder without a tokenizer makes a run without one.
     """
-    saved = find_saved(source)
-    if saved.kind != "export":
-        raise UserError(f"{source} is already spherelm's own; only an exported folder is imported")
-    model = read_weights(saved)
-    with _new_folder(Path(out), force) as folder:
+    place.check(out, IMPORT, force=force, inputs=[source])
+
+    def read(saved: Saved) -> tuple[Saved, Transformer, Tokenizer | None]:
+        if saved.kind != "export":
+            raise UserError(
+                f"{source} is already spherelm's own; only an exported folder is imported"
+            )
+        tokenizer = None
+        with contextlib.suppress(UserError):
+            tokenizer = find_tokenizer(saved)
+        return saved, read_weights(saved), tokenizer
+
+    saved, model, tokenizer = reading(source, read)
+    with place.whole(out, IMPORT, force=force, inputs=[source]) as folder:
         run_dir = RunDir(folder)
         run_dir.checkpoints.mkdir()
         write_description(run_dir, saved.config)
-        with contextlib.suppress(UserError):
-            find_tokenizer(saved).save(folder / "tokenizer")
+        if tokenizer is not None:
+            tokenizer.save(folder / "tokenizer")
         checkpoints.Writing(
             run_dir.checkpoints,
             saved.step or 0,
@@ -102,14 +114,14 @@ def _write_model(folder: Path, model: Transformer, fold: bool) -> None:
     tensors = to_hf_tensors({name: t.detach() for name, t in model.state_dict().items()})
     if fold:
         tensors = fold_scales(tensors, model.config)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    durable.force_to_disk(folder / "model.safetensors")
+    with durable.written(folder / "model.safetensors") as file:
+        save_file(tensors, file, metadata={"format": "pt"})
     dtype = str(next(matrices(model))[1].dtype).removeprefix("torch.")
     durable.write_json(folder / "config.json", to_hf_config(model.config, dtype, fold))
     if model.config.arch == "ngpt":
         classes = Path(__file__).parents[1] / "hub"
         for name in CLASS_FILES:
-            shutil.copyfile(classes / name, folder / name)
+            durable.write_bytes(folder / name, (classes / name).read_bytes())
 
 
 def _write_tokens(folder: Path, tokenizer: Tokenizer, saved: Saved) -> None:
@@ -129,36 +141,16 @@ def _losses(saved: Saved) -> list[dict[str, Any]]:
     return read_losses(RunDir(saved.run_root).metrics, until=saved.step or 0)
 
 
-def _write_record(folder: Path, saved: Saved, losses: list[dict[str, Any]]) -> None:
+def _write_record(folder: Path, saved: Saved, losses: list[dict[str, Any]], folded: bool) -> None:
     there = {path.name for path in folder.iterdir()}
     record = {
         "format": EXPORT_FORMAT,
         "version": EXPORT_VERSION,
         "config": to_dict(saved.config),
+        "folded": folded,
         "step": saved.step,
         "val_loss": saved.val_loss,
         "losses": losses,
         "crc32": {name: durable.checksum(folder / name) for name in READ_BACK if name in there},
     }
     records.write(folder / EXPORT_RECORD, record)
-
-
-@contextlib.contextmanager
-def _new_folder(out: Path, force: bool) -> Iterator[Path]:
-    """A folder to fill beside `out`, which takes its place when all went well."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; --out must be a folder")
-    if out.is_dir() and any(out.iterdir()) and not force:
-        raise UserError(f"{out} is not empty; choose another --out, or replace it with --force")
-    temporary = out.with_name(f".{out.name}.writing")
-    shutil.rmtree(temporary, ignore_errors=True)
-    try:
-        try:
-            temporary.mkdir(parents=True)
-            yield temporary
-            shutil.rmtree(out, ignore_errors=True)
-            temporary.rename(out)
-        except OSError as error:
-            raise UserError(f"cannot write {out}: {error.strerror}") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

@@ -6,12 +6,15 @@ JSON and TOML.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
 
 from spherelm import durable, records
 from spherelm.config import RunConfig
@@ -27,6 +30,7 @@ from spherelm.data.tokenizer import (
 from spherelm.errors import UserError
 from spherelm.exchange.card import check_losses
 from spherelm.exchange.names import from_hf_config, from_hf_tensors, to_hf_config
+from spherelm.folders.names import beside, step_number
 from spherelm.model.sphere import matrices
 from spherelm.model.transformer import Transformer
 from spherelm.train import checkpoint as checkpoints
@@ -36,6 +40,10 @@ EXPORT_FORMAT, EXPORT_VERSION = "spherelm export", 1
 TOKENIZER = {DESCRIPTION, *KINDS.values()}
 EXPORT_RECORD = "spherelm.json"
 """What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
+ATTEMPTS = 100
+"""How often a model is read again that was replaced meanwhile."""
+
+T = TypeVar("T")
 
 
 class Loaded(NamedTuple):
@@ -68,25 +76,68 @@ def load_model(path: str | Path, tokenizer: str | None = None) -> Loaded:
     `path` is a run directory (its newest checkpoint), a checkpoint, or an exported folder;
     `tokenizer` names another tokenizer than the one found there.
     """
-    saved = find_saved(path)
-    found = find_tokenizer(saved, tokenizer)
-    return Loaded(read_weights(saved), found, saved.config)
+
+    def read(saved: Saved) -> Loaded:
+        found = find_tokenizer(saved, tokenizer)
+        return Loaded(read_weights(saved), found, saved.config)
+
+    return reading(path, read)
 
 
 def find_saved(path: str | Path) -> Saved:
     """What kind of folder `path` is, with the configuration of the model in it."""
+    return reading(path, lambda saved: saved)
+
+
+def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
+    """What `read` makes of the model at `path`.
+
+    A training that goes on removes old checkpoints, and an export may be replaced: where that came
+    between, it is read again, from the checkpoint or export that is there now.
+    """
     path = Path(path)
+    for attempt in range(ATTEMPTS):
+        folder = _folder_of(path)
+        before = _identity(folder)
+        try:
+            result = read(_saved_in(folder))
+        except (Exception, CheckpointException):
+            if before is not None and before == _identity(folder):
+                raise
+        else:
+            if _identity(folder) in (before, None):  # removed since: what was read was whole
+                return result
+        time.sleep(0.01 * attempt)
+    raise UserError(f"{path} changes faster than it can be read; try again when less is written")
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Changes when another folder takes the name; None where there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _folder_of(path: Path) -> Path:
+    """The folder with the model: the newest checkpoint of a run, else `path` itself."""
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a run, a checkpoint or an exported folder")
-    if RunDir(path).holds_a_run():
-        newest = checkpoints.latest(RunDir(path).checkpoints)
-        if newest is None:
-            raise UserError(f"the run {path} has no finished checkpoint yet")
-        path = newest
+    if not RunDir(path).holds_a_run():
+        return path
+    newest = checkpoints.latest(RunDir(path).checkpoints)
+    if newest is None:
+        raise UserError(f"the run {path} has no finished checkpoint yet")
+    return newest
+
+
+def _saved_in(path: Path) -> Saved:
     if (path / "state.json").is_file():
         state = checkpoints.verify(path)
         config = _run_config(state.get("config"), path)
-        return Saved("checkpoint", path, config, state.get("step"), state.get("val_loss"))
+        step = step_number(path / "state.json", state.get("step"))
+        return Saved("checkpoint", path, config, step, state.get("val_loss"))
     if (path / "config.json").is_file():
         return _find_export(path)
     raise UserError(f"{path} holds no model: neither a run, nor a checkpoint, nor an export")
@@ -155,14 +206,13 @@ def read_record(file: Path) -> dict[str, Any]:
     """What an export says of itself; the files beside it must be those that were written."""
     record = records.read_format(file, EXPORT_FORMAT, EXPORT_VERSION)
     records.field(record, "config", dict, file)
-    step = records.field(record, "step", (int, type(None)), file)
-    if step is not None and step < 0:
-        raise records.damaged(file, f"its 'step' cannot be {step}")
+    if records.field(record, "step", (int, type(None)), file) is not None:
+        step_number(file, record["step"])
     records.field(record, "val_loss", (int, float, type(None)), file)
     for losses in records.field(record, "losses", list, file):
         check_losses(losses, file)
     files = records.field(record, "crc32", dict, file)
-    there = {name for name in files if file.with_name(records.file_name(name, file)).is_file()}
+    there = {name for name in files if beside(file, name).is_file()}
     missing = files.keys() - there
     if missing and missing != files.keys() & TOKENIZER:  # without any tokenizer, one can be named
         raise UserError(f"{file.parent} is damaged: {min(missing)} is missing; export it again")

@@ -13,10 +13,10 @@ comparison goes on where it stopped.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import shutil
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -26,6 +26,9 @@ from spherelm.config import DataConfig, RunConfig, TrainConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.experiments.recorded import Recorded, is_tuned, recorded
+from spherelm.folders import place
+from spherelm.folders.kinds import COMPARE
+from spherelm.folders.place import Input
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
 from spherelm.train.loop import TrainResult, train
@@ -84,28 +87,52 @@ def check_data(dataset: TokenDataset) -> None:
         )
 
 
-def claim(out: Path, runs: Mapping[Arch, RunConfig], *, resume: Resume, force: bool) -> None:
-    """Make `out` ours, or refuse; what an earlier comparison left is removed under `force`."""
-    if out.exists() and not out.is_dir():
-        raise UserError(f"{out} is a file; --out must be a folder")
+@contextlib.contextmanager
+def claimed(
+    out: Path,
+    runs: Mapping[Arch, RunConfig],
+    *,
+    resume: Resume,
+    force: bool,
+    inputs: Sequence[Input] = (),
+) -> Iterator[None]:
+    """Hold `out` for this comparison, or refuse; an earlier one is replaced under `force`."""
+    _check_claim(out, runs, resume, force, inputs)
+    owner = place.own(out, COMPARE)
+    try:
+        _check_claim(out, runs, resume, force, inputs)  # another process may have begun here since
+        if force and not place.is_vacant(out):
+            owner = place.renew(owner, COMPARE, lambda folder: None)
+        owner.sign(COMPARE.verb)
+        for name in PRODUCTS:  # they would speak of another comparison until this one ends
+            (out / name).unlink(missing_ok=True)
+        yield
+    finally:
+        place.disown(owner)
+
+
+def _check_claim(
+    out: Path,
+    runs: Mapping[Arch, RunConfig],
+    resume: Resume,
+    force: bool,
+    inputs: Sequence[Input],
+) -> None:
+    """Refuse a folder that is not this comparison's to write to; nothing is written."""
     begun = [arch for arch in ARCHS if RunDir(out / arch).holds_a_run()]
-    if force:
+    if begun and resume == "auto" and not force:
         for arch in begun:
-            shutil.rmtree(out / arch)
-    elif begun and resume == "never":
+            _check_same(RunDir(out / arch).read_config(), runs[arch])
+        return
+    place.check_apart(out, inputs)
+    if place.is_vacant(out):
+        return
+    if begun and not force:
         raise UserError(
             f"{out} already holds a comparison; continue it with --resume auto, "
             f"or replace it with --force"
         )
-    elif begun:
-        for arch in begun:
-            _check_same(RunDir(out / arch).read_config(), runs[arch])
-    elif out.is_dir() and any(out.iterdir()):
-        raise UserError(
-            f"{out} is not empty and holds no comparison; choose another --out, or --force"
-        )
-    for name in PRODUCTS:  # they would speak of another comparison until this one ends
-        (out / name).unlink(missing_ok=True)
+    place.check_own(out, COMPARE)
 
 
 def _check_same(before: RunConfig, now: RunConfig) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from spherelm import durable
 from spherelm.experiments.charts import Chart, limits
 
 COLOURS = {"gpt": "#b45309", "ngpt": "#1d4ed8", "other": "#7c3aed"}
@@ -25,7 +26,8 @@ def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path] | None:
         FigureCanvasAgg(figure)
         _draw(figure.add_subplot(), chart)
         path = folder / f"{chart.name}.png"
-        figure.savefig(path, dpi=160, metadata={"Title": chart.title})
+        with durable.written(path) as file:
+            figure.savefig(file, dpi=160, format="png", metadata={"Title": chart.title})
         paths.append(path)
     return paths
 

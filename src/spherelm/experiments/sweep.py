@@ -28,10 +28,12 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from spherelm import presets
+from spherelm import durable, presets
 from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.errors import UserError
+from spherelm.folders import place
+from spherelm.folders.kinds import SWEEP
 from spherelm.model.config import Arch
 from spherelm.train.device import choose_device
 from spherelm.train.health import Diverged
@@ -137,8 +139,8 @@ def neighbours(setting: Setting, grid: Grid) -> list[Setting]:
     for name, value in setting:
         ladder = grid[name]
         rung = ladder.index(value)
-        places = (place for place in (rung - 1, rung + 1) if 0 <= place < len(ladder))
-        found += [_with(setting, name, ladder[place]) for place in places]
+        steps = (step for step in (rung - 1, rung + 1) if 0 <= step < len(ladder))
+        found += [_with(setting, name, ladder[step]) for step in steps]
     return found
 
 
@@ -177,8 +179,7 @@ class Record:
         self.path, self.preset, self.steps = path, preset, steps
         self.losses: dict[Trial, float] = {}
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(",".join(self.COLUMNS) + "\n", encoding="utf-8")
+            durable.write_text(path, ",".join(self.COLUMNS) + "\n")
         with open(path, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
                 self._read(row)
@@ -291,13 +292,13 @@ def _summary_lines(record: Record, seeds: int, grids: Mapping[Arch, Grid]) -> It
         for name, value in best:
             rung = grid[name].index(value)
             cells = []
-            for place in (rung - 1, rung, rung + 1):
-                if not 0 <= place < len(grid[name]):
+            for step in (rung - 1, rung, rung + 1):
+                if not 0 <= step < len(grid[name]):
                     cells.append("the end of the grid")
                     continue
-                there = grid[name][place]
+                there = grid[name][step]
                 mean = _cell(record.mean(arch, _with(best, name, there), chosen_by))
-                cells.append(f"{there:g}: **{mean}**" if place == rung else f"{there:g}: {mean}")
+                cells.append(f"{there:g}: **{mean}**" if step == rung else f"{there:g}: {mean}")
             yield f"| {name} | " + " | ".join(cells) + " |"
     for arch in grids:
         yield ""
@@ -339,8 +340,9 @@ def main(argv: list[str] | None = None) -> int:
     try:
         steps = flags.steps or presets.get(f"gpt-{flags.preset}").train.steps
         plan = Plan(flags.preset, flags.data, flags.device, steps, cores)
-        record = Record(flags.out / "sweep.csv", flags.preset, steps)
-        sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs)
+        with place.results(flags.out, SWEEP, inputs=[flags.data]):
+            record = Record(flags.out / "sweep.csv", flags.preset, steps)
+            sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs)
     except UserError as error:
         print(f"spherelm: {error}", file=sys.stderr)
         return error.exit_status

@@ -34,6 +34,8 @@ from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from spherelm import durable, records
 from spherelm.errors import UserError
+from spherelm.folders import swap
+from spherelm.folders.names import beside
 from spherelm.train.processes import Processes
 
 # It is meant: a run without torchrun is one process.
@@ -121,9 +123,8 @@ class Writing:
     def _name(self) -> None:
         records.write(self._temporary / "state.json", self._state)
         records.write(self._temporary / "manifest.json", _manifest(self._temporary))
-        _clear(self.path)
-        self._temporary.rename(self.path)
-        durable.force_to_disk(self.path.parent)
+        swap.put(self._temporary, self.path)  # also in the place of one of the same step
+        _clear(self._temporary)
 
     @contextlib.contextmanager
     def _or_say_what_is_left(self) -> Iterator[None]:
@@ -160,7 +161,7 @@ def _check_files(checkpoint: Path) -> None:
     manifest = checkpoint / "manifest.json"
     files = records.field(_read(manifest), "files", dict, manifest)
     for name, expected in files.items():
-        path = checkpoint / records.file_name(name, manifest)
+        path = beside(manifest, name)
         if not isinstance(expected, dict):
             raise records.damaged(manifest, f"what it says of {name} cannot be {expected!r}")
         size = records.field(expected, "bytes", int, manifest)
@@ -268,4 +269,6 @@ def _reason(error: BaseException) -> str:
 
 
 def _clear(folder: Path) -> None:
+    if folder.is_symlink():
+        folder.unlink()  # never what it points to
     shutil.rmtree(folder, ignore_errors=True)

@@ -149,19 +149,20 @@ def _train(
         # torchrun starts again the run that it began. Any other would be refused, or replaced, as
         # it was the first time.
         resume, force = ("auto" if resume == "never" else resume), False
-    processes.from_main(lambda: run_dirs.check_claim(run_dir, resume=resume, force=force))
-    goes_on = processes.from_main(lambda: resume != "never" and not force and run_dir.holds_a_run())
-    if goes_on:
-        processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
-    reporter = reporter if reporter is not None and processes.is_main else Reporter()
-    trainer = Trainer(run, dataset, run_dir, processes, reporter)
-    if goes_on:
-        trainer.restore(strict=resume == "strict")
-        processes.from_main(lambda: run_dir.write_config(run))
-    else:
-        tokenizer = dataset.path / "tokenizer"
-        processes.from_main(lambda: run_dirs.create(run_dir, run, tokenizer, launch))
-    result = trainer.run_to_end()
+    inputs = [dataset.path]
+    with run_dirs.Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
+        processes.from_main(claim.check)
+        if processes.from_main(claim.goes_on):
+            processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
+        reporter = reporter if reporter is not None and processes.is_main else Reporter()
+        trainer = Trainer(run, dataset, run_dir, processes, reporter)
+        if processes.from_main(claim.take):
+            trainer.restore(strict=resume == "strict")
+            processes.from_main(lambda: run_dir.write_config(run))
+        else:
+            tokenizer = dataset.path / "tokenizer"
+            processes.from_main(lambda: claim.create(run, tokenizer, launch))
+        result = trainer.run_to_end()
     processes.close()
     return result
 

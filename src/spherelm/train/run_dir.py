@@ -6,13 +6,14 @@ metrics.jsonl      a line for every step: the same bytes however often the run w
 speed.jsonl        seconds, tokens/s and memory: what differs from one repetition to the next
 tensorboard/       the same curves for TensorBoard
 checkpoints/       step_N/, see `checkpoint`
+tokenizer/         a copy of the data's tokenizer
+.spherelm          who writes here, see `spherelm.folders`
 """
 
 from __future__ import annotations
 
 import os
 import platform
-import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,6 +25,10 @@ from spherelm import __version__, durable, records
 from spherelm.config import RunConfig
 from spherelm.config_io import read_toml, seal_toml, to_toml
 from spherelm.errors import UserError
+from spherelm.folders import place
+from spherelm.folders.kinds import TRAIN
+from spherelm.folders.owner import Owner
+from spherelm.folders.place import Input
 
 Resume = Literal["never", "auto", "strict"]
 """strict: as auto, but refuse where anything is damaged instead of going on from before it."""
@@ -63,6 +68,12 @@ class RunDir:
     def checkpoints(self) -> Path:
         return self.root / "checkpoints"
 
+    @staticmethod
+    def around(checkpoint: str | Path) -> Path | None:
+        """The run directory that a checkpoint lies in, if `checkpoint` is one."""
+        folder = Path(checkpoint).resolve().parent
+        return folder.parent if folder.name == "checkpoints" else None
+
     def holds_a_run(self) -> bool:
         return self.config.exists()
 
@@ -76,47 +87,103 @@ class RunDir:
             durable.write_text(self.config, text)
 
 
-def check_claim(run_dir: RunDir, *, resume: Resume, force: bool) -> None:
-    """Refuse a folder that is not ours to write to; nothing is written yet."""
-    root = run_dir.root
-    if root.exists() and not root.is_dir():
-        raise UserError(f"{root} is a file; --out must be a folder")
-    if run_dir.holds_a_run():
-        if resume == "never" and not force:
+class Claim:
+    """A run directory on its way to be this run's: checked, then held until the run ends.
+
+    Only the main process of a run calls `check`, `take` and `create`; all leave it at the end.
+    """
+
+    def __init__(
+        self, run_dir: RunDir, *, resume: Resume, force: bool, inputs: Sequence[Input] = ()
+    ) -> None:
+        self.run_dir, self.resume, self.force, self.inputs = run_dir, resume, force, inputs
+        self._owner: Owner | None = None
+
+    def __enter__(self) -> Claim:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._owner is not None:
+            place.disown(self._owner)
+
+    def check(self) -> None:
+        """Refuse a folder that is not ours to write to; nothing is written yet."""
+        root = self.run_dir.root
+        if self.goes_on():
+            place.check_apart(root, ())
+            return
+        place.check_apart(root, self.inputs)
+        if place.is_vacant(root):
+            return
+        if self.run_dir.holds_a_run() and not self.force:
             raise UserError(
                 f"{root} already holds a run; continue it with --resume auto, "
                 f"or replace it with --force"
             )
-    elif root.is_dir() and any(root.iterdir()) and not force:
-        raise UserError(f"{root} is not empty and holds no run; choose another --out, or --force")
+        place.check_own(root, TRAIN)
+
+    def take(self) -> bool:
+        """Hold the folder; whether it has a run to go on with."""
+        self._owner = place.own(self.run_dir.root, TRAIN)
+        self.check()  # another process may have begun here since
+        if self.goes_on():
+            self._owner.sign(TRAIN.verb)
+            return True
+        return False
+
+    def create(
+        self, config: RunConfig, tokenizer: Path | None = None, launch: Sequence[str] = ()
+    ) -> None:
+        """Start a fresh run; one that is to be replaced goes in one step.
+
+        The folder `tokenizer` is copied, so that the model can be used when its data is gone.
+        `launch` names the start that makes the run (see `launch`).
+        """
+        assert self._owner is not None
+        root = self.run_dir.root
+        try:
+            if self.run_dir.holds_a_run():
+                self._owner = place.renew(
+                    self._owner,
+                    TRAIN,
+                    lambda folder: _fill(RunDir(folder), config, tokenizer, launch),
+                )
+            else:
+                self._owner.sign(TRAIN.verb)
+                place.remove(self._owner.folder, TRAIN)  # of a call that was killed right here
+                _fill(self.run_dir, config, tokenizer, launch)
+        except OSError as error:
+            raise UserError(f"cannot make {root}: {error.strerror}") from None
+
+    def goes_on(self) -> bool:
+        """Whether a run is there that is to be gone on with."""
+        return self.resume != "never" and not self.force and self.run_dir.holds_a_run()
 
 
-def create(
-    run_dir: RunDir,
-    config: RunConfig,
-    tokenizer: Path | None = None,
-    launch: Sequence[str] = (),
+def create(run_dir: RunDir, config: RunConfig, tokenizer: Path | None = None) -> None:
+    """Start a fresh run in a folder that nobody uses."""
+    with Claim(run_dir, resume="never", force=False) as claim:
+        claim.take()
+        claim.create(config, tokenizer)
+
+
+def _fill(
+    run_dir: RunDir, config: RunConfig, tokenizer: Path | None, launch: Sequence[str]
 ) -> None:
-    """Start a fresh run: whatever an earlier run left here is removed.
-
-    The folder `tokenizer` is copied, so that the model can be used when its data is gone. `launch`
-    names the start that makes the run (see `launch`).
-    """
-    for old in (run_dir.config, run_dir.metrics, run_dir.speed):
-        old.unlink(missing_ok=True)
-    for old in (run_dir.checkpoints, run_dir.tensorboard, run_dir.tokenizer):
-        shutil.rmtree(old, ignore_errors=True)
-    try:
-        run_dir.checkpoints.mkdir(parents=True)
-    except OSError as error:
-        raise UserError(f"cannot make {run_dir.root}: {error.strerror}") from None
+    run_dir.checkpoints.mkdir(parents=True)
     if tokenizer is not None and tokenizer.is_dir():
-        shutil.copytree(tokenizer, run_dir.tokenizer)
+        run_dir.tokenizer.mkdir()
+        for file in sorted(tokenizer.iterdir()):
+            if file.is_file() and TRAIN.knows(("tokenizer", file.name)):
+                durable.write_bytes(run_dir.tokenizer / file.name, file.read_bytes())
     write_description(run_dir, config, launch)
 
 
 def write_description(run_dir: RunDir, config: RunConfig, launch: Sequence[str] = ()) -> None:
-    """env.json and config.toml, in this order: a folder that holds a run says who began it."""
+    """env.json and config.toml, in this order: a folder that holds a run says who began it.
+
+    `launch` names the start that makes the run (see `launch`).
+    """
     import numpy
     import torch
 

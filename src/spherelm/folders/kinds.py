@@ -1,0 +1,158 @@
+"""What the folder of each verb looks like, and whether a folder is its own.
+
+A verb writes known names and no others, and a mark (`.spherelm`, see `owner`) says which verb it
+was. `--force` replaces a folder only where both agree; a file of another name is never removed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+OWNER = ".spherelm"
+"""The file in a folder that says which verb wrote it and who writes there now."""
+
+_TEMPORARY = re.compile(r"\.(.+)\.(?:writing|removing|replaced)")
+"""A name while it is being written or removed, around the name itself."""
+_ANYTHING = "**"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """The folder that a verb writes."""
+
+    verb: str
+    what: str
+    """What the folder holds, with its article: a run."""
+    names: tuple[str, ...]
+    """Every path in it: one pattern for each part, divided by /; ** is anything below."""
+    signs: tuple[tuple[str, ...], ...] = ()
+    """Files that together only this verb writes: they stand for a mark where there is none."""
+    _parts: tuple[tuple[re.Pattern[str] | None, ...], ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        parts = tuple(
+            tuple(None if part == _ANYTHING else re.compile(part) for part in name.split("/"))
+            for name in (*self.names, re.escape(OWNER))
+        )
+        object.__setattr__(self, "_parts", parts)
+
+    def signed(self, folder: Path) -> bool:
+        """Whether `folder` shows the signs of this verb."""
+        return any(all((folder / name).is_file() for name in names) for names in self.signs)
+
+    def knows(self, path: Sequence[str], folder: bool = False) -> bool:
+        """Whether the verb writes this path, or a folder on the way to one."""
+        path = [_plain(part) for part in path]
+        return any(_fits(path, parts, folder) for parts in self._parts)
+
+
+def _plain(part: str) -> str:
+    found = _TEMPORARY.fullmatch(part)
+    return found[1] if found else part
+
+
+def _fits(path: Sequence[str], parts: Sequence[re.Pattern[str] | None], folder: bool) -> bool:
+    for i, part in enumerate(path):
+        if i == len(parts):
+            return False
+        pattern = parts[i]
+        if pattern is None:
+            return True
+        if not pattern.fullmatch(part):
+            return False
+    return folder or len(path) == len(parts)
+
+
+def walk(folder: Path, kind: Kind) -> Iterator[tuple[Path, bool]]:
+    """Every path in `folder`, innermost first, and whether `kind` knows it.
+
+    Symbolic links are not followed; below a path that is not known, nothing is looked at.
+    """
+    yield from _walk(folder, kind, ())
+
+
+def _walk(folder: Path, kind: Kind, above: tuple[str, ...]) -> Iterator[tuple[Path, bool]]:
+    with os.scandir(folder) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        path, inner = (*above, entry.name), Path(entry.path)
+        is_folder = entry.is_dir(follow_symlinks=False)
+        known = kind.knows(path, folder=is_folder or entry.is_symlink())
+        if known and is_folder:
+            yield from _walk(inner, kind, path)
+        yield inner, known
+
+
+def stranger(folder: Path, kind: Kind) -> str | None:
+    """A path in `folder` that `kind` does not know, relative to it; None where there is none."""
+    for path, known in walk(folder, kind):
+        if not known:
+            return path.relative_to(folder).as_posix()
+    return None
+
+
+_TOKENIZER = (
+    r"tokenizer/(?:spherelm-tokenizer\.json|tokenizer\.json|tokenizer\.model|"
+    r"tokenizer_config\.json|.*(?:encoder\.json|vocab\.bpe|vocab\.json|merges\.txt))",
+)
+_RUN = (
+    r"config\.toml",
+    r"env\.json",
+    r"metrics\.jsonl",
+    r"speed\.jsonl",
+    r"tensorboard/events\.out\.tfevents\..*",
+    "wandb/**",
+    *_TOKENIZER,
+    r"checkpoints/step_\d+/shard-\d+-model-\d+-of-\d+\.safetensors",
+    r"checkpoints/step_\d+/(?:state|manifest)\.json",
+)
+_SIDE = (*_RUN, re.escape(OWNER))
+
+TRAIN = Kind("train", "a run", _RUN, signs=(("config.toml", "env.json"),))
+IMPORT = Kind("import", "an imported run", _RUN)
+COMPARE = Kind(
+    "compare",
+    "a comparison",
+    (
+        *(f"(?:gpt|ngpt)/{name}" for name in _SIDE),
+        r"result\.json",
+        r"report\.html",
+        r"(?:loss|loss-seconds|alpha)\.png",
+    ),
+    signs=(("gpt/config.toml", "gpt/env.json"),),
+)
+PREPARE = Kind(
+    "prepare",
+    "prepared data",
+    (
+        r"prepare\.json",
+        r"dataset\.json",
+        r"(?:train|val)-\d{5,}\.(?:tokens|starts|json)",
+        *_TOKENIZER,
+    ),
+    signs=(("prepare.json",),),
+)
+EXPORT = Kind(
+    "export",
+    "an export",
+    (
+        r"(?:config|generation_config|tokenizer|tokenizer_config)\.json",
+        r"model\.safetensors",
+        r"tokenizer\.model",
+        r"(?:configuration|modeling)_spherelm\.py",
+        r"spherelm(?:-tokenizer)?\.json",
+        r"README\.md",
+    ),
+    signs=(("spherelm.json",),),
+)
+EVAL = Kind(
+    "eval",
+    "results of an evaluation",
+    (r"length\.(?:json|png)", r"tasks\.json", r"answers\.jsonl"),
+    signs=(("length.json",), ("tasks.json",), ("answers.jsonl",)),
+)
+SWEEP = Kind("sweep", "a sweep", (r"sweep\.csv",), signs=(("sweep.csv",),))

@@ -1,0 +1,312 @@
+"""One writer of a folder at a time.
+
+The file `.spherelm` in the folder holds the verb that wrote it (the mark) and, while somebody
+writes, who: host, process and its start. The writer holds a lock of the operating system on that
+file, which ends with the process however it ends. So on one machine a lock that can be had means
+that the last holder is dead, whatever the file says. On a file system that several machines share
+the lock may not reach the others: there a living holder also renews the time of the file, and
+somebody on another machine takes the folder only when that has stopped.
+
+Under `torchrun` the main process holds the folder for all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import platform
+import sys
+import threading
+import time
+import weakref
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+
+from spherelm.errors import UserError
+from spherelm.folders.kinds import OWNER
+
+BEAT = 5.0
+"""Seconds after which a holder renews the time of its file."""
+SILENCE = 45.0
+"""Seconds without a sign of life after which a holder on another machine counts as dead."""
+LONG_DEAD = 600.0
+"""Where the file is older than this by our own clock, nobody waits for a sign of life."""
+
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process that writes a folder."""
+
+    verb: str
+    host: str
+    machine: str
+    """Changes with every start of a machine: the same for all processes that share a kernel."""
+    process: int
+    started: str
+    """When the process began, as its system counts: another process of the same number differs."""
+    since: str
+    """When it took the folder, in UTC."""
+
+    def __str__(self) -> str:
+        return f"`spherelm {self.verb}`, process {self.process} on {self.host} since {self.since}"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What the file in a folder says."""
+
+    verb: str | None = None
+    """The verb that wrote what the folder holds."""
+    holder: Holder | None = None
+    """Who writes there now, or died writing."""
+
+
+class Held(UserError):
+    """Somebody else writes to the folder."""
+
+
+def read_record(folder: Path) -> Record:
+    """What the folder says about itself; nothing where it says nothing that can be read."""
+    try:
+        descriptor = os.open(folder / OWNER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return Record()
+    try:
+        return _parse(os.read(descriptor, 1 << 16))
+    except OSError:
+        return Record()
+    finally:
+        os.close(descriptor)
+
+
+def _parse(content: bytes) -> Record:
+    try:
+        value, _ = json.JSONDecoder().raw_decode(content.decode("utf-8"))
+        verb = value["verb"]
+        holder = Holder(**value["holder"]) if value.get("holder") else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Record()
+    return Record(verb if isinstance(verb, str) else None, holder)
+
+
+class Owner:
+    """The hold of this process on a folder, from `take` to `release`."""
+
+    def __init__(self, folder: Path, verb: str, descriptor: int, before: Record) -> None:
+        self.folder = folder
+        self.verb = before.verb
+        """The verb of the mark: that of an earlier writer until `sign`."""
+        self.made: list[Path] = []
+        """The folders that were made for this hold, innermost first."""
+        self._holder = _this_process(verb)
+        self._descriptor: int | None = descriptor
+        self._ended = threading.Event()
+        _owners.add(self)
+
+    def sign(self, verb: str) -> None:
+        """Say that this verb writes what the folder holds."""
+        self.verb = verb
+        self._write(self._holder)
+
+    def release(self) -> None:
+        """Let the next one in; the mark stays."""
+        if self._descriptor is None:
+            return
+        self._ended.set()
+        with contextlib.suppress(OSError):
+            self._write(None)
+        self._close()
+
+    def remove(self) -> None:
+        """Let go and leave no mark: for a folder that ends, or that is handed to others."""
+        if self._descriptor is None:
+            return
+        self._ended.set()
+        with contextlib.suppress(OSError):
+            os.unlink(self.folder / OWNER)
+        self._close()
+
+    def _close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+    def _write(self, holder: Holder | None) -> None:
+        assert self._descriptor is not None
+        value = {"verb": self.verb, "holder": asdict(holder) if holder else None}
+        content = (json.dumps(value, indent=1) + "\n").encode()
+        os.pwrite(self._descriptor, content, 0)  # in place: the lock is on this very file
+        os.ftruncate(self._descriptor, len(content))
+
+    def _begin(self) -> None:
+        self._write(self._holder)
+        beat = threading.Thread(target=_renew, args=(self._descriptor, self._ended), daemon=True)
+        beat.start()
+
+
+def take(folder: Path, verb: str) -> Owner:
+    """Make `folder` if need be, and hold it; refused where somebody else does, who is named."""
+    while True:
+        folder.mkdir(parents=True, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            descriptor = os.open(folder / OWNER, flags, 0o666)
+        except FileNotFoundError:  # the folder was removed just now
+            continue
+        try:
+            locks = _lock(descriptor)
+            before = _parse(os.pread(descriptor, 1 << 16, 0))
+            if locks is False:
+                raise held(folder, before.holder)
+            if not _is_at(descriptor, folder / OWNER):  # removed or replaced while we waited
+                os.close(descriptor)
+                continue
+            if before.holder is not None and _lives(before.holder, folder, locks is True):
+                raise held(folder, before.holder)
+            owner = Owner(folder, verb, descriptor, before)
+            owner._begin()
+            if locks is None:
+                _make_sure(owner)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+            raise
+        return owner
+
+
+def held(folder: Path, holder: Holder | None) -> Held:
+    """The refusal that names who writes there."""
+    who = "another process" if holder is None else str(holder)
+    return Held(f"{folder} is being written by {who}; wait for it, or choose another --out")
+
+
+def holds(folder: Path) -> bool:
+    """Whether this very process holds `folder`."""
+    return any(o.folder == folder and o._descriptor is not None for o in list(_owners))
+
+
+# ------------------------------------------------------------------ alive or dead
+
+
+def _lock(descriptor: int) -> bool | None:
+    """Lock a file: whether we have it; None where the file system has no locks."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno in _NO_LOCKS:
+            return None
+        raise
+    return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
+
+
+def _lives(holder: Holder, folder: Path, locked: bool) -> bool:
+    """Whether the last holder of a folder may still write there, though the lock can be had."""
+    if holder.machine == _machine():
+        return not locked and _started(holder.process) == holder.started
+    return _shows_life(folder / OWNER, holder)
+
+
+def _shows_life(file: Path, holder: Holder) -> bool:
+    """Whether a holder on another machine renews its file within `SILENCE` seconds."""
+    first = _time_of(file)
+    if time.time() - first / 1e9 > LONG_DEAD:
+        return False
+    print(
+        f"spherelm: {file.parent} was held by {holder}; "
+        f"waiting up to {SILENCE:.0f} s for a sign that it lives",
+        file=sys.stderr,
+        flush=True,
+    )
+    deadline = time.monotonic() + SILENCE
+    while time.monotonic() < deadline:
+        time.sleep(min(0.5, SILENCE / 10))
+        if _time_of(file) != first:
+            return True
+    return False
+
+
+def _time_of(file: Path) -> int:
+    """When a file was last renewed. It is opened: network file systems ask the server only then."""
+    with open(file, "rb") as opened:
+        return os.fstat(opened.fileno()).st_mtime_ns
+
+
+def _renew(descriptor: int, ended: threading.Event) -> None:
+    while not ended.wait(BEAT):
+        with contextlib.suppress(OSError):
+            os.utime(descriptor)
+
+
+def _make_sure(owner: Owner) -> None:
+    """Without locks two may have come at once: the last one to write its name has the folder."""
+    time.sleep(0.3)
+    now = read_record(owner.folder).holder
+    if now != owner._holder:
+        owner._ended.set()
+        owner._descriptor = None  # closed by `take`
+        raise held(owner.folder, now)
+
+
+def _this_process(verb: str) -> Holder:
+    now = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+    started = _started(os.getpid()) or now
+    return Holder(verb, platform.node(), _machine(), os.getpid(), started, now)
+
+
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return platform.node()
+
+
+def _started(process: int) -> str | None:
+    """Clock ticks from the start of the machine to that of a process; None where there is none."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        return fields[19]
+    except (OSError, IndexError):
+        pass
+    if os.path.isdir("/proc/self"):
+        return None
+    try:
+        os.kill(process, 0)  # no /proc: at least whether there is such a process
+    except ProcessLookupError:
+        return None
+    except OSError:
+        pass
+    return "unknown"
+
+
+# ------------------------------------------------------------------ children
+
+_owners: weakref.WeakSet[Owner] = weakref.WeakSet()
+
+
+def _forget() -> None:
+    """A forked child owns nothing: its copy of the lock must not outlive the parent."""
+    for owner in list(_owners):
+        owner._close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

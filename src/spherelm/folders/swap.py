@@ -1,0 +1,70 @@
+"""A folder takes the place of another in one step: whoever looks finds the old or the new.
+
+Linux and macOS can exchange two names; where the file system cannot, the old folder is put aside
+first, and `recover` puts it back if a kill came between the two renames.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import sys
+from pathlib import Path
+
+from spherelm import durable
+
+_EXCHANGE = 2  # RENAME_EXCHANGE of Linux, RENAME_SWAP of macOS
+_AT_FDCWD = -100
+
+
+def beside(target: Path) -> Path:
+    """Where the folder is built that is to become `target`."""
+    return target.with_name(f".{target.name}.writing")
+
+
+def _aside(target: Path) -> Path:
+    return target.with_name(f".{target.name}.replaced")
+
+
+def put(new: Path, target: Path) -> None:
+    """Make the folder `new` the folder `target`; what was `target` is then at `new`, if anything.
+
+    `target` may be absent, an empty folder, or one that is to be replaced.
+    """
+    try:
+        os.rename(new, target)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not exchange(new, target):
+            os.rename(target, _aside(target))
+            os.rename(new, target)
+            os.rename(_aside(target), new)
+    durable.force_to_disk(target.parent)
+
+
+def recover(target: Path) -> None:
+    """Put back what a kill left aside: only where two names cannot be exchanged."""
+    aside = _aside(target)
+    if aside.is_dir() and not aside.is_symlink() and not target.exists():
+        os.rename(aside, target)
+
+
+def exchange(one: Path, other: Path) -> bool:
+    """Exchange two names at once; False where the system or the file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    names = os.fsencode(one), os.fsencode(other)
+    if sys.platform == "darwin" and hasattr(libc, "renamex_np"):
+        failed = libc.renamex_np(*names, ctypes.c_uint(_EXCHANGE))
+    elif sys.platform == "linux" and hasattr(libc, "renameat2"):
+        here = ctypes.c_int(_AT_FDCWD)
+        failed = libc.renameat2(here, names[0], here, names[1], ctypes.c_uint(_EXCHANGE))
+    else:
+        return False
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP):
+        return False
+    raise OSError(number, os.strerror(number), str(other))
