@@ -45,7 +45,7 @@ class TrainFlags:
     resume: Literal["never", "auto"] = "never"
     """auto: go on from the newest checkpoint in --out, or begin if there is none."""
     force: bool = False
-    """Replace a run that --out already holds."""
+    """Replace the run that --out holds; a folder with anything else is refused."""
     dry_run: bool = False
     """Print the configuration, cost and expected time, and stop."""
     json: bool = False
