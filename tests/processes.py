@@ -18,6 +18,7 @@ _fork.set_forkserver_preload(
         "spherelm.cli.train",
         "spherelm.exchange.export",
         "torch._dynamo",
+        "matplotlib.pyplot",
         "tyro",
     ]
 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 import shutil
 import warnings
@@ -168,11 +169,20 @@ def verify(checkpoint: Path) -> dict[str, Any]:
 
 def load_tensors(checkpoint: Path, into: Mapping[str, Tensor]) -> None:
     """Fill the given tensors, whole or sharded, from a verified checkpoint."""
-    dcp_load(
-        dict(into),
-        storage_reader=HuggingFaceStorageReader(str(checkpoint)),
-        no_dist=not torch.distributed.is_initialized(),
-    )
+    log = logging.getLogger()
+    log.addFilter(_not_torchs_loader)  # it prints what it raises, which is for the caller to judge
+    try:
+        dcp_load(
+            dict(into),
+            storage_reader=HuggingFaceStorageReader(str(checkpoint)),
+            no_dist=not torch.distributed.is_initialized(),
+        )
+    finally:
+        log.removeFilter(_not_torchs_loader)
+
+
+def _not_torchs_loader(record: logging.LogRecord) -> bool:
+    return record.module != "state_dict_loader"
 
 
 def prune(folder: Path, keep_last: int) -> None:
