@@ -144,7 +144,7 @@ class Claim:
             raise UserError(f"cannot make {root}: {error.strerror}") from None
 
     def _goes_on(self) -> bool:
-        return self.resume == "auto" and not self.force and self.run_dir.holds_a_run()
+        return self.resume != "never" and not self.force and self.run_dir.holds_a_run()
 
 
 def create(run_dir: RunDir, config: RunConfig, tokenizer: Path | None = None) -> None:
