@@ -80,7 +80,6 @@ REFUSED = {
     "eval length trained --books books --lengths 8 --out trained": "is an input",
     "eval length trained --books books --lengths 8 --out books": "is an input",
     "eval length trained --books books --lengths 8 --out hf": "holds README.md, which `spherelm ev",
-    "eval tasks trained --data books --out books": "is an input",
 }
 
 

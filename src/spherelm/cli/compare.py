@@ -44,7 +44,7 @@ class CompareFlags:
     resume: Literal["never", "auto"] = "never"
     """auto: go on with a comparison that was interrupted, or begin if there is none."""
     force: bool = False
-    """Replace a comparison that --out already holds."""
+    """Replace the comparison that --out holds; a folder with anything else is refused."""
     json: bool = False
     """Print the result as one JSON object."""
     data: DataConfig = field(default_factory=DataConfig)

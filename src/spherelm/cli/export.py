@@ -26,7 +26,7 @@ class ExportFlags:
     tokenizer: str | None = None
     """A tokenizer, where the run has none of its own."""
     force: bool = False
-    """Replace what --out already holds."""
+    """Replace the export that --out holds; a folder with anything else is refused."""
     json: bool = False
     """Print one JSON object."""
 

@@ -19,7 +19,7 @@ class ImportFlags:
     out: str
     """The run directory to make."""
     force: bool = False
-    """Replace what --out already holds."""
+    """Replace the import that --out holds; a folder with anything else is refused."""
     json: bool = False
     """Print one JSON object."""
 

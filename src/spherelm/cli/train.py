@@ -47,7 +47,7 @@ class TrainFlags:
     """auto: go on from the newest checkpoint in --out, or begin if there is none; where it is
     damaged, from the one before. strict: refuse a damaged one instead."""
     force: bool = False
-    """Replace a run that --out already holds."""
+    """Replace the run that --out holds; a folder with anything else is refused."""
     dry_run: bool = False
     """Print the configuration, cost and expected time, and stop."""
     json: bool = False

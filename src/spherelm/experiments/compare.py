@@ -120,7 +120,7 @@ def _check_claim(
 ) -> None:
     """Refuse a folder that is not this comparison's to write to; nothing is written."""
     begun = [arch for arch in ARCHS if RunDir(out / arch).holds_a_run()]
-    if begun and resume == "auto" and not force:
+    if begun and resume != "never" and not force:
         for arch in begun:
             _check_same(RunDir(out / arch).read_config(), runs[arch])
         return

@@ -13,6 +13,7 @@ devices can read what any other number wrote, and nothing is ever unpickled.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import shutil
 import warnings
@@ -192,6 +193,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def load_tensors(checkpoint: Path, into: Mapping[str, Tensor]) -> None:
     """Fill the given tensors, whole or sharded, from a verified checkpoint."""
+    log = logging.getLogger()
+    log.addFilter(_not_torchs_loader)  # it prints what it raises, which is for the caller to judge
     try:
         dcp_load(
             dict(into),
@@ -200,6 +203,12 @@ def load_tensors(checkpoint: Path, into: Mapping[str, Tensor]) -> None:
         )
     except (RuntimeError, ValueError, KeyError, CheckpointException) as error:
         raise UserError(f"{checkpoint} does not fit its configuration: {_reason(error)}") from None
+    finally:
+        log.removeFilter(_not_torchs_loader)
+
+
+def _not_torchs_loader(record: logging.LogRecord) -> bool:
+    return record.module != "state_dict_loader"
 
 
 def prune(folder: Path, keep_last: int) -> None:
