@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -88,7 +89,8 @@ class Spherelm:
         return status
 
     def kill(self, signal: int) -> None:
-        os.kill(self.pid, signal)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(self.pid, signal)
 
     def output(self) -> str:
         return self.log.read_text() if self.log.exists() else ""

@@ -89,7 +89,10 @@ def find_saved(path: str | Path) -> Saved:
         return Saved("checkpoint", path, config, state.get("step"), state.get("val_loss"))
     if (path / "config.json").is_file():
         return _find_export(path)
-    raise UserError(f"{path} holds no model: neither a run, nor a checkpoint, nor an export")
+    raise UserError(
+        f"{path} holds no model: neither a run (config.toml), nor a checkpoint (state.json), nor "
+        "an export (config.json)"
+    )
 
 
 def read_weights(saved: Saved) -> Transformer:
