@@ -16,6 +16,7 @@ from spherelm.config import RunConfig
 from spherelm.config_io import override, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
+from spherelm.exchange.export import export_to_hf
 from spherelm.train.loop import train
 from spherelm.train.metrics import read_metrics
 from spherelm.train.reporter import Reporter
@@ -79,7 +80,7 @@ def test_a_damaged_line_is_named_and_written_again(
     change_line(metrics, 10, old, new)
     with pytest.raises(records.Damaged, match=rf"metrics.jsonl is damaged: {wrong}"):
         train(tiny("ngpt"), dataset, run, resume="strict")
-    with pytest.raises(records.Damaged, match=r"metrics.jsonl is damaged in line 10"):
+    with pytest.raises(records.Damaged, match=r"metrics.jsonl is damaged: line 10 is damaged"):
         read_metrics(metrics)
     said = resumed(run, dataset)
     assert said[0] == f"{metrics}: {wrong}; going back to step_8 to write it again"
@@ -93,6 +94,8 @@ def test_missing_lines_are_named_and_written_again(
     lines = metrics.read_bytes().splitlines(keepends=True)
     for kept, missing in (([*lines[:9], *lines[10:]], 10), (lines[:10], 11)):
         metrics.write_bytes(b"".join(kept))
+        with pytest.raises(records.Damaged, match=f"the line of step {missing} is missing"):
+            export_to_hf(run, run.with_name("hf"))  # its card would lack losses
         said = resumed(run, dataset)
         assert f"metrics.jsonl: the line of step {missing} is missing; going back" in said[0]
         assert_same_run(finished, run)
@@ -108,8 +111,10 @@ def test_a_line_before_all_checkpoints_is_lost_alone_and_that_is_said(
     assert f"{run}/speed.jsonl: line 5 is damaged, and cannot be written again" in said
     assert f"resuming from {run}/checkpoints/step_12" in said
     whole = (finished / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-    assert (run / "metrics.jsonl").read_bytes() == b"".join([*whole[:2], *whole[3:]])
-    assert len(read_metrics(run / "speed.jsonl")) == 11
+    whole[2] = records.line({"step": 3, "lost": True}).encode()
+    assert (run / "metrics.jsonl").read_bytes() == b"".join(whole)
+    assert len(read_metrics(run / "metrics.jsonl")) == len(read_metrics(run / "speed.jsonl")) == 11
+    assert resumed(run, dataset) == [f"resuming from {run}/checkpoints/step_12"]
 
 
 def test_where_no_checkpoint_is_sound_nothing_is_touched(run: Path, dataset: TokenDataset) -> None:

@@ -55,6 +55,8 @@ class Saved:
     config: RunConfig
     step: int | None = None
     val_loss: float | None = None
+    began: int | None = None
+    """The step that the run of a checkpoint set out from, where that is known."""
 
     @property
     def run_root(self) -> Path:
@@ -86,7 +88,8 @@ def find_saved(path: str | Path) -> Saved:
     if (path / "state.json").is_file():
         state = checkpoints.verify(path)
         config = _run_config(state.get("config"), path)
-        return Saved("checkpoint", path, config, state.get("step"), state.get("val_loss"))
+        began = records.field({"began": None, **state}, "began", (int, type(None)), path)
+        return Saved("checkpoint", path, config, state["step"], state["val_loss"], began)
     if (path / "config.json").is_file():
         return _find_export(path)
     raise UserError(
