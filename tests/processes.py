@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import itertools
 import json
@@ -111,7 +112,8 @@ class Spherelm:
         return status
 
     def kill(self, signal: int) -> None:
-        os.kill(self.pid, signal)
+        with contextlib.suppress(ProcessLookupError):  # it has ended by itself
+            os.kill(self.pid, signal)
 
     def output(self) -> str:
         return self.log.read_text() if self.log.exists() else ""

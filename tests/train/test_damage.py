@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from spherelm import durable, records
 from spherelm.cli import main
@@ -15,13 +16,14 @@ from spherelm.config import RunConfig
 from spherelm.config_io import override, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
+from spherelm.exchange.export import export_to_hf
 from spherelm.train.loop import train
 from spherelm.train.metrics import read_metrics
 from spherelm.train.reporter import Reporter
 from spherelm.train.run_dir import RunDir
 from tests.saved_runs import change_state
 from tests.train.conftest import flags, tiny
-from tests.train.test_resume import assert_same_run
+from tests.train.test_resume import assert_same_run, tensors
 
 
 class Notes(Reporter):
@@ -78,7 +80,7 @@ def test_a_damaged_line_is_named_and_written_again(
     change_line(metrics, 10, old, new)
     with pytest.raises(records.Damaged, match=rf"metrics.jsonl is damaged: {wrong}"):
         train(tiny("ngpt"), dataset, run, resume="strict")
-    with pytest.raises(records.Damaged, match=r"metrics.jsonl is damaged in line 10"):
+    with pytest.raises(records.Damaged, match=r"metrics.jsonl is damaged: line 10 is damaged"):
         read_metrics(metrics)
     said = resumed(run, dataset)
     assert said[0] == f"{metrics}: {wrong}; going back to step_8 to write it again"
@@ -92,6 +94,8 @@ def test_missing_lines_are_named_and_written_again(
     lines = metrics.read_bytes().splitlines(keepends=True)
     for kept, missing in (([*lines[:9], *lines[10:]], 10), (lines[:10], 11)):
         metrics.write_bytes(b"".join(kept))
+        with pytest.raises(records.Damaged, match=f"the line of step {missing} is missing"):
+            export_to_hf(run, run.with_name("hf"))  # its card would lack losses
         said = resumed(run, dataset)
         assert f"metrics.jsonl: the line of step {missing} is missing; going back" in said[0]
         assert_same_run(finished, run)
@@ -107,8 +111,10 @@ def test_a_line_before_all_checkpoints_is_lost_alone_and_that_is_said(
     assert f"{run}/speed.jsonl: line 5 is damaged, and cannot be written again" in said
     assert f"resuming from {run}/checkpoints/step_12" in said
     whole = (finished / "metrics.jsonl").read_bytes().splitlines(keepends=True)
-    assert (run / "metrics.jsonl").read_bytes() == b"".join([*whole[:2], *whole[3:]])
-    assert len(read_metrics(run / "speed.jsonl")) == 11
+    whole[2] = records.line({"step": 3, "lost": True}).encode()
+    assert (run / "metrics.jsonl").read_bytes() == b"".join(whole)
+    assert len(read_metrics(run / "metrics.jsonl")) == len(read_metrics(run / "speed.jsonl")) == 11
+    assert resumed(run, dataset) == [f"resuming from {run}/checkpoints/step_12"]
 
 
 def test_where_no_checkpoint_is_sound_nothing_is_touched(run: Path, dataset: TokenDataset) -> None:
@@ -167,6 +173,25 @@ def test_command_config_and_checkpoint_must_agree(run: Path, dataset: TokenDatas
     assert RunDir(run).read_config() == tiny("ngpt")
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"random": []}, "'random' cannot be"),
+        ({"random": {"cpu": "x"}}, "no generator has such a state"),
+        ({"loader": {}}, "it has no 'consumed'"),
+        ({"config": 3}, "'config' cannot be 3"),
+        ({"config": {"model": {"wings": 2}}}, "another version of spherelm: unknown key"),
+        ({"began": "x"}, "'began' cannot be 'x'"),
+    ],
+)
+def test_a_state_that_cannot_be_ours_is_named(
+    run: Path, dataset: TokenDataset, changes: dict[str, object], message: str
+) -> None:
+    change_state(run / "checkpoints" / "step_12", **changes)
+    with pytest.raises(UserError, match=rf"step_12/state.json .*{message}"):
+        resumed(run, dataset)
+
+
 def test_an_extended_run_says_so(run: Path, corpus: Path) -> None:
     resume = ["train", "--out", str(run), "--data", str(corpus), "--resume", "auto"]
     assert main([*resume, "--steps", "16"]) == 0
@@ -212,7 +237,9 @@ def test_an_imported_run_is_trained_on_and_resumes_to_the_bit(
     assert main(["train", "--out", str(cut), *argv]) == 0
     assert "step_16" in capsys.readouterr().err
     assert (whole / "metrics.jsonl").read_bytes() == (cut / "metrics.jsonl").read_bytes()
-    assert_same_run(whole, cut)
+    a, b = (tensors(out, 20) for out in (whole, cut))
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
 
 
 def test_an_imported_run_refuses_data_of_another_tokenizer(

@@ -1,7 +1,7 @@
 """Answers of a model kept on disk as they come, so that an evaluation can go on where it stopped.
 
-A file of JSON lines: the first names the model, each other one holds a question's digest and its
-answer. A line that a kill cut short is dropped.
+A file of sealed JSON lines (see `records`): the first names the model, each other one holds a
+question's digest and its answer. A line that a kill cut short is dropped.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from spherelm import durable
+from spherelm import durable, records
 from spherelm.errors import UserError
 
 
@@ -30,9 +30,11 @@ class Journal:
                 f"{file} holds answers of another model ({whole[0].get('model')}); "
                 "remove it or choose another --out"
             )
-        self._answers = {line["question"]: line["answer"] for line in whole[1:]}
+        self._answers = {
+            records.field(line, "question", str, file): line.get("answer") for line in whole[1:]
+        }
         lines = [head, *({"question": q, "answer": a} for q, a in self._answers.items())]
-        durable.write_text(file, "".join(json.dumps(line) + "\n" for line in lines))
+        durable.write_text(file, "".join(map(records.line, lines)))
         self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
 
     def __len__(self) -> int:
@@ -47,7 +49,7 @@ class Journal:
         key = _digest(question)
         self._answers[key] = answer
         if self._file is not None:
-            self._file.write(json.dumps({"question": key, "answer": answer}) + "\n")
+            self._file.write(records.line({"question": key, "answer": answer}))
 
     def flush(self) -> None:
         """Hand what was kept to the operating system."""
@@ -66,8 +68,8 @@ def _digest(question: tuple[Any, ...]) -> str:
 def _whole_lines(file: Path) -> list[dict[str, Any]]:
     if not file.is_file():
         return []
-    complete = file.read_text(encoding="utf-8").split("\n")[:-1]
+    complete = file.read_bytes().split(b"\n")[:-1]
     try:
-        return [json.loads(line) for line in complete]
-    except ValueError:
+        return [records.parse(line, file) for line in complete]
+    except records.Damaged:
         raise UserError(f"{file} is damaged; remove it to begin again") from None

@@ -96,9 +96,13 @@ def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [rows[round(i * (len(rows) - 1) / (LOSS_ROWS - 1))] for i in range(LOSS_ROWS)]
 
 
-def read_losses(metrics: Path, until: int) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl that hold a validation loss, up to a step."""
-    lines = [line for line in read_metrics(metrics) if line["step"] <= until]
+def read_losses(metrics: Path, until: int, began: int | None) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl that hold a validation loss, up to a step.
+
+    `began` is the step that the run set out from, None where it is too old to say so.
+    """
+    steps = None if began is None else (began + 1, until)
+    lines = [line for line in read_metrics(metrics, steps) if line["step"] <= until]
     return [check_losses(line, metrics) for line in lines if "val_loss" in line]
 
 

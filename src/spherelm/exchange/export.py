@@ -138,7 +138,7 @@ def _losses(saved: Saved) -> list[dict[str, Any]]:
         record = saved.folder / EXPORT_RECORD
         losses: list[dict[str, Any]] = read_record(record)["losses"] if record.is_file() else []
         return losses
-    return read_losses(RunDir(saved.run_root).metrics, until=saved.step or 0)
+    return read_losses(RunDir(saved.run_root).metrics, saved.step or 0, saved.began)
 
 
 def _write_record(folder: Path, saved: Saved, losses: list[dict[str, Any]], folded: bool) -> None:

@@ -63,6 +63,8 @@ class Saved:
     config: RunConfig
     step: int | None = None
     val_loss: float | None = None
+    began: int | None = None
+    """The step that the run of a checkpoint set out from, where that is known."""
 
     @property
     def run_root(self) -> Path:
@@ -136,11 +138,15 @@ def _saved_in(path: Path) -> Saved:
     if (path / "state.json").is_file():
         state = checkpoints.verify(path)
         config = _run_config(state.get("config"), path)
-        step = step_number(path / "state.json", state.get("step"))
-        return Saved("checkpoint", path, config, step, state.get("val_loss"))
+        step = step_number(path / "state.json", state["step"])
+        began = records.field({"began": None, **state}, "began", (int, type(None)), path)
+        return Saved("checkpoint", path, config, step, state["val_loss"], began)
     if (path / "config.json").is_file():
         return _find_export(path)
-    raise UserError(f"{path} holds no model: neither a run, nor a checkpoint, nor an export")
+    raise UserError(
+        f"{path} holds no model: neither a run (config.toml), nor a checkpoint (state.json), nor "
+        "an export (config.json)"
+    )
 
 
 def read_weights(saved: Saved) -> Transformer:

@@ -215,7 +215,7 @@ class Trainer:
         checkpoints.load_tensors(found.checkpoint, tensors)
         if not found.weights_only:
             restore_tensors(self.model, self.optimizer, tensors, self.step - self.began)
-            restore_random_state(state["random"])
+            restore_random_state(state["random"], found.checkpoint / "state.json")
             self.loader.load_state_dict(state["loader"])
         self.val_loss = state["val_loss"]
         for note in (*found.notes, f"resuming from {found.checkpoint}"):

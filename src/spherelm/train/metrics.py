@@ -4,14 +4,14 @@ A line of metrics.jsonl has step, tokens, loss, lr and grad_norm, and where the 
 val_loss and val_bits_per_byte, for nGPT also the mean of every alpha and scale of each layer and
 the largest deviation of any row's norm from 1; last comes its seal (see `records`). It holds
 nothing that depends on the clock: a run that was killed and resumed writes the same bytes as one
-that was not.
+that was not. A line that was damaged and cannot be written again says "lost" and nothing more.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from spherelm.model.block import NGPTBlock
 from spherelm.model.sphere import largest_norm_deviation
 from spherelm.model.transformer import Transformer
 
+LOST = "lost"
 _SEALED = re.compile(rb'\{"step": (\d+),.*, "seal": "[0-9a-f]{8}"\}\n')
 
 
@@ -40,13 +41,12 @@ class JsonLines:
     """A file of JSON objects, each with a step; only appended to while a run goes on."""
 
     def __init__(self, path: Path, first: int, last: int) -> None:
-        """Open `path` to go on after step `last`: only sound lines from `first` to there stay."""
+        """Open `path` to go on after step `last`: lines from `first` to there stay, if sound."""
         self.path = path
         lines = read_lines(path)
         self.lost = what_is_wrong(lines, first, last)
         """What was wrong with the lines that should have stayed, if anything."""
-        kept = _sound(lines, first, last)
-        durable.write_bytes(path, b"".join(_sealed(line.text) for line in kept))
+        durable.write_bytes(path, b"".join(_kept(lines, first, last)))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the run
 
     def write(self, record: Mapping[str, Any]) -> None:
@@ -67,16 +67,20 @@ class JsonLines:
         self._file.close()
 
 
-def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl; a last line cut short is left out, a damaged one refused."""
+def read_metrics(path: Path, steps: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+    """The lines of a metrics.jsonl, less those that are lost; a damaged one is refused.
+
+    A last line cut short is left out. With `steps`, the first and the last, all of them must be
+    there.
+    """
     lines = read_lines(path)
-    for line in lines:
-        if line.step is None:
-            raise records.Damaged(
-                f"{path} is damaged in line {line.number}; --resume auto of the run mends what "
-                "can be, or remove the line"
-            )
-    return [records.parse(line.text, path) for line in lines]
+    wrong = _out_of_place(lines)
+    if wrong is None and steps is not None:
+        wrong = what_is_wrong(lines, *steps)
+    if wrong is not None:
+        raise records.damaged(path, f"{wrong}; --resume auto of the run mends what can be")
+    found = (records.parse(line.text, path) for line in lines)
+    return [line for line in found if not line.get(LOST)]
 
 
 def read_lines(path: Path) -> list[Line]:
@@ -92,26 +96,36 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def what_is_wrong(lines: Sequence[Line], first: int, last: int) -> str | None:
-    """The first fault in the lines of steps `first` to `last`, in a few words."""
-    expected = first
+    """Why there is no sound line for each of the steps `first` to `last`, in a few words."""
+    there = {line.step for line in lines}
+    missing = next((step for step in range(first, last + 1) if step not in there), None)
+    if missing is None:
+        return None
+    damaged = next((line.number for line in lines if line.step is None), None)
+    return f"the line of step {missing} is missing" if damaged is None else _damaged(damaged)
+
+
+def _out_of_place(lines: Sequence[Line]) -> str | None:
+    before = -1
     for line in lines:
-        if expected > last:
-            return None
         if line.step is None:
-            return f"line {line.number} is damaged"
-        if line.step != expected:
-            return f"the line of step {expected} is missing"
-        expected += 1
-    return None if expected > last else f"the line of step {expected} is missing"
+            return _damaged(line.number)
+        if line.step <= before:
+            return f"line {line.number} is out of place"
+        before = line.step
+    return None
 
 
-def _sound(lines: Sequence[Line], first: int, last: int) -> list[Line]:
-    kept: list[Line] = []
-    for line in lines:
-        if line.step is not None and first <= line.step <= last:
-            kept.append(line)
-            first = line.step + 1
-    return kept
+def _damaged(number: int) -> str:
+    return f"line {number} is damaged"
+
+
+def _kept(lines: Sequence[Line], first: int, last: int) -> Iterator[bytes]:
+    """A line for each step; for one that is damaged or missing, one that says so."""
+    sound = {line.step: line.text for line in lines if line.step is not None}
+    for step in range(first, last + 1):
+        lost = records.line({"step": step, LOST: True}).encode()
+        yield _sealed(sound[step]) if step in sound else lost
 
 
 def _step_of(text: bytes, sealed: bool) -> int | None:

@@ -19,7 +19,7 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.data.tokenizer import load_saved_tokenizer
 from spherelm.errors import UserError
 from spherelm.train import checkpoint as checkpoints
-from spherelm.train.metrics import Line, read_lines, what_is_wrong
+from spherelm.train.metrics import read_lines, what_is_wrong
 from spherelm.train.run_dir import RunDir
 
 MAY_CHANGE = {
@@ -78,11 +78,11 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
     there = checkpoints.list_checkpoints(run_dir.checkpoints)
     lines = read_lines(run_dir.metrics)
     damaged: dict[Path, str] = {}
-    newest: Found | None = None
-    chosen: Found | None = None
+    sound: list[tuple[Path, dict[str, Any], str | None]] = []
+    """Newest first, each with what is wrong with the metrics up to it, if anything is."""
     for path in reversed(there):
-        if newest is not None and path not in there[-keep_last:]:
-            break  # kept for its loss alone: too far back for the sake of a line
+        if sound and (sound[-1][2] is None or path not in there[-keep_last:]):
+            break  # all is well, or this one is kept for its loss: too far back for a line's sake
         try:
             state = checkpoints.verify(path)
         except records.Damaged as error:
@@ -90,35 +90,23 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
                 raise
             damaged[path] = str(error)
             continue
-        wrong = _wrong_lines(lines, state)
+        records.field({"began": 0, **state}, "began", int, path / "state.json")
+        wrong = what_is_wrong(lines, _began(state) + 1, state["step"])
         if wrong is not None and strict:
             raise records.damaged(run_dir.metrics, wrong)
-        newest = newest or Found(path, state, () if wrong is None else (wrong,))
-        if wrong is None:
-            chosen = Found(path, state, newest.notes)
-            break
-    if newest is None and damaged:
+        sound.append((path, state, wrong))
+    if damaged and not sound:
         raise UserError(f"{next(iter(damaged.values()))}; begin anew with --force")
-    if newest is None:
+    if not sound:
         return None
-    return _told(run_dir, chosen, newest, damaged)
-
-
-def _told(
-    run_dir: RunDir, chosen: Found | None, newest: Found, damaged: Mapping[Path, str]
-) -> Found:
-    """The choice, with all that is to be said about it."""
     notes = [f"{said}; now {checkpoints.set_aside(path).name}" for path, said in damaged.items()]
-    if chosen is None:  # no step can write the line again; whoever opens the file says so
-        return Found(newest.checkpoint, newest.state, tuple(notes))
-    if chosen.checkpoint != newest.checkpoint:
-        back = f"going back to {chosen.checkpoint.name} to write it again"
-        notes += [f"{run_dir.metrics}: {wrong}; {back}" for wrong in newest.notes]
-    return Found(chosen.checkpoint, chosen.state, tuple(notes))
-
-
-def _wrong_lines(lines: list[Line], state: Mapping[str, Any]) -> str | None:
-    return what_is_wrong(lines, _began(state) + 1, state["step"])
+    newest, last = sound[0], sound[-1]
+    if last[2] is not None:  # no step can write the line again; the recorder says so
+        return Found(newest[0], newest[1], tuple(notes))
+    if last is not newest:
+        back = f"going back to {last[0].name} to write it again"
+        notes.append(f"{run_dir.metrics}: {newest[2]}; {back}")
+    return Found(last[0], last[1], tuple(notes))
 
 
 def _began(state: Mapping[str, Any]) -> int:
@@ -133,6 +121,11 @@ def check_state(found: Found, run: RunConfig) -> None:
         written = from_dict(RunConfig, before)
     except UserError as error:
         raise UserError(f"{file} was written by another version of spherelm: {error}") from None
+    if not found.weights_only:
+        records.field(found.state, "random", dict, file)
+        loader = records.field(found.state, "loader", dict, file)
+        for name, kind in (("consumed", int), ("seed", int), ("context", int), ("data", str)):
+            records.field(loader, name, kind, file)
     check_same_run(written, run)
     if found.step > run.train.steps:
         raise UserError(

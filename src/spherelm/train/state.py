@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherelm import records
 from spherelm.model.transformer import Transformer
 from spherelm.optim.adamw import AdamW
 
@@ -61,11 +62,14 @@ def collect_random_state() -> dict[str, str]:
     return {name: base64.b64encode(s.numpy().tobytes()).decode() for name, s in states.items()}
 
 
-def restore_random_state(states: Mapping[str, Any]) -> None:
-    """Set the generators to what `collect_random_state` returned."""
-    for name, encoded in states.items():
-        state = torch.frombuffer(bytearray(base64.b64decode(encoded)), dtype=torch.uint8)
-        if name == "cpu":
-            torch.set_rng_state(state)
-        elif torch.cuda.is_available():
-            torch.cuda.set_rng_state(state)
+def restore_random_state(states: Mapping[str, Any], where: object) -> None:
+    """Set the generators to what `collect_random_state` returned, as it was read from `where`."""
+    try:
+        for name, encoded in states.items():
+            state = torch.frombuffer(bytearray(base64.b64decode(encoded)), dtype=torch.uint8)
+            if name == "cpu":
+                torch.set_rng_state(state)
+            elif torch.cuda.is_available():
+                torch.cuda.set_rng_state(state)
+    except (RuntimeError, TypeError, ValueError) as error:
+        raise records.damaged(where, f"no generator has such a state ({error})") from None
