@@ -14,7 +14,10 @@ _fork = multiprocessing.get_context("forkserver")
 _fork.set_forkserver_preload(["spherelm.train.loop", "spherelm.cli.train", "tyro"])
 
 
-def _main(argv: list[str], log: str) -> None:
+def _main(
+    argv: list[str], log: str, environment: dict[str, str], before: Callable[[], None] | None
+) -> None:
+    os.environ.update(environment)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
     os.dup2(descriptor, 1)
     os.dup2(descriptor, 2)
@@ -25,15 +28,24 @@ def _main(argv: list[str], log: str) -> None:
     from spherelm.cli import main
 
     torch.set_num_threads(1)
+    if before is not None:
+        before()
     sys.exit(main(argv))
 
 
 class Spherelm:
-    """A running `spherelm ...`; its output goes to a file."""
+    """A running `spherelm ...`; its output goes to a file. `before` is called in it at first."""
 
-    def __init__(self, argv: list[str], log: Path) -> None:
+    def __init__(
+        self,
+        argv: list[str],
+        log: Path,
+        environment: dict[str, str] | None = None,
+        before: Callable[[], None] | None = None,
+    ) -> None:
         self.log = log
-        self.process: ForkServerProcess = _fork.Process(target=_main, args=(argv, str(log)))
+        arguments = (argv, str(log), environment or {}, before)
+        self.process: ForkServerProcess = _fork.Process(target=_main, args=arguments)
         self.process.start()
         assert self.process.pid is not None
         self.pid = self.process.pid

@@ -12,7 +12,9 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def torchrun(processes: int, *arguments: str, restarts: int = 0) -> list[str]:
+def torchrun(
+    processes: int, *arguments: str, restarts: int = 0, options: tuple[str, ...] = ()
+) -> list[str]:
     """The command line that starts `processes` of something."""
     return [
         sys.executable,
@@ -21,12 +23,20 @@ def torchrun(processes: int, *arguments: str, restarts: int = 0) -> list[str]:
         "--standalone",
         f"--nproc-per-node={processes}",
         f"--max-restarts={restarts}",
+        *options,
         *arguments,
     ]
 
 
+def children(pid: int) -> list[int]:
+    """The processes started by `pid`."""
+    task = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in task.read_text().split()]
+
+
 def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
+    ours = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ours}
 
 
 def run_specs(processes: int, specs: list[dict[str, Any]], folder: Path) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 import signal
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from spherelm import launcher
 from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
 from spherelm.model.config import ModelConfig
@@ -78,10 +80,11 @@ def main(argv: list[str]) -> int:
     if flags.dry_run:
         from spherelm.train.plan import print_plan
 
-        print_plan(run, dataset, as_json=flags.json)
+        if launcher.is_first():
+            print_plan(run, dataset, as_json=flags.json)
         return 0
     result = _train(run, dataset, flags)
-    if flags.json:
+    if flags.json and launcher.is_first():
         print(json.dumps(_as_json(result, Path(flags.out))))
     return 130 if result.stopped_by == signal.SIGINT else 0
 
@@ -91,8 +94,11 @@ def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
 
 
 def _train(run: RunConfig, dataset: TokenDataset, flags: TrainFlags) -> TrainResult:
+    if not launcher.is_first():
+        warnings.simplefilter("ignore")  # the first one has them, too, and speaks for all
+
     from spherelm.train.loop import train
-    from spherelm.train.reporter import for_terminal
+    from spherelm.train.reporter import Reporter, for_terminal
     from spherelm.train.resume import check_same_run
     from spherelm.train.run_dir import RunDir
 
@@ -101,7 +107,7 @@ def _train(run: RunConfig, dataset: TokenDataset, flags: TrainFlags) -> TrainRes
     if flags.resume == "auto" and run_dir.holds_a_run() and not flags.force:
         check_same_run(run_dir.read_config(), run)
     resume: Literal["never", "auto"] = "never" if flags.force else flags.resume
-    reporter = for_terminal(run.train.log_every)
+    reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
     result = train(run, dataset, out, resume=resume, force=flags.force, reporter=reporter)
     if result.finished:
         reporter.note(f"finished: validation loss {result.val_loss:.4f}, saved {result.checkpoint}")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from spherelm.config import RunConfig
-from spherelm.config_io import to_dict
+from spherelm.config_io import flatten, to_dict
 from spherelm.errors import UserError
 
 MAY_CHANGE = {
     "parallel.tensor",
     "parallel.replicate",
+    "parallel.timeout",
+    "parallel.start_timeout",
     "data.path",  # the data itself is compared by its fingerprint
     "train.steps",
     "train.device",
@@ -34,18 +33,10 @@ MAY_CHANGE = {
 
 def check_same_run(before: RunConfig, now: RunConfig) -> None:
     """Refuse to resume with a configuration that would be another run."""
-    old, new = dict(_flatten(to_dict(before))), dict(_flatten(to_dict(now)))
+    old, new = dict(flatten(to_dict(before))), dict(flatten(to_dict(now)))
     for field in sorted(old.keys() | new.keys()):
         if field not in MAY_CHANGE and old.get(field) != new.get(field):
             raise UserError(
                 f"cannot resume with {field} = {new.get(field)}: the run began with "
                 f"{old.get(field)}; leave it as it was, or start anew with another --out"
             )
-
-
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
