@@ -167,6 +167,29 @@ def test_a_rank_that_hangs_in_its_data_is_named(start: Start, who: int) -> None:
     assert "hangs" not in other
 
 
+def test_a_killed_rank_ends_the_other_in_one_line(tmp_path: Path, start: Start) -> None:
+    group = start(fields=LONG)
+    until(lambda: lines(tmp_path / "run") > 1)
+    group.ranks[1].kill(signal.SIGKILL)
+    assert group.ranks[0].wait(30) == HUNG, group.outputs()
+    assert group.outputs()[0].count("\n") == 2, group.outputs()  # that it began, and this
+    assert "lost another process of this run" in group.outputs()[0]
+
+
+def little_memory() -> None:
+    import spherelm.free_memory
+
+    spherelm.free_memory.free_host_memory = lambda: 1000
+
+
+def test_a_rank_without_memory_is_named_by_the_first(tmp_path: Path, start: Start) -> None:
+    group = start(before={1: little_memory})
+    assert group.wait() == [2, 2], group.outputs()
+    assert "rank 1: a step of this run needs at least" in group.outputs()[0]
+    assert group.outputs()[1] == ""
+    assert not (tmp_path / "run").exists()
+
+
 def slow_steps() -> None:
     from spherelm.data.loader import Loader
 

@@ -78,6 +78,7 @@ def _compare(flags: CompareFlags) -> int:
     dataset = open_dataset(flags.data.path)
     rates: dict[Arch, float | None] = {"gpt": flags.gpt_lr, "ngpt": flags.ngpt_lr}
     runs = comparing.configure(flags.preset, flags.train, flags.data, dataset.vocab_size, rates)
+    comparing.check_memory(runs)
     comparing.claim(out, runs, resume=flags.resume, force=flags.force)
     with open_display(runs) as display:
         stopped = comparing.train_both(runs, dataset, out, display.reporter)

@@ -103,13 +103,13 @@ def _measure(
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what they were measured with."""
     from spherelm.eval.harness import evaluate_task, harness_model
-    from spherelm.exchange.load import find_saved, find_tokenizer, read_weights
+    from spherelm.exchange.load import find_saved, find_tokenizer, read_weights, to_device
     from spherelm.train.device import choose_device
 
     device = choose_device(flags.device)
     saved = find_saved(flags.run)
     tokenizer = find_tokenizer(saved, flags.tokenizer)
-    model = read_weights(saved).to(device).eval()
+    model = to_device(read_weights(saved), device).eval()
     dtype = inference_dtype(flags.dtype, device.type)
     journal = _journal(flags.out, saved, dtype)
     lm = harness_model(

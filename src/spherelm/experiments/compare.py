@@ -27,7 +27,9 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
+from spherelm.train.device import choose_device
 from spherelm.train.loop import TrainResult, train
+from spherelm.train.memory import check_fits
 from spherelm.train.metrics import read_metrics
 from spherelm.train.reporter import Reporter
 from spherelm.train.resume import check_same_run
@@ -71,6 +73,12 @@ def configure(
             train=train,
         )
     return runs
+
+
+def check_memory(runs: Mapping[Arch, RunConfig]) -> None:
+    """Refuse a comparison whose runs do not fit, before anything of it is written."""
+    for run in runs.values():
+        check_fits(run, choose_device(run.train.device))
 
 
 def claim(out: Path, runs: Mapping[Arch, RunConfig], *, resume: Resume, force: bool) -> None:

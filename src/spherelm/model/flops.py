@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 
 import torch
 
+from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
 from spherelm.model.transformer import Transformer
 
@@ -26,9 +28,23 @@ class ParameterCount:
 
 
 def count_parameters(config: ModelConfig) -> ParameterCount:
-    """Count the parameters of the model built on the meta device, which allocates nothing."""
-    with torch.device("meta"):
-        model = Transformer(config)
+    """Count the parameters of models of one and of two layers, of which the others are copies."""
+    one, two = (_count(dataclasses.replace(config, n_layers=n)) for n in (1, 2))
+    kinds = dataclasses.asdict(one)
+    block = {kind: number - kinds[kind] for kind, number in dataclasses.asdict(two).items()}
+    return ParameterCount(**{k: n + (config.n_layers - 1) * block[k] for k, n in kinds.items()})
+
+
+def _count(config: ModelConfig) -> ParameterCount:
+    """Count the parameters of a model built on the meta device, which allocates nothing."""
+    try:
+        with torch.device("meta"):
+            model = Transformer(config)
+    except (RuntimeError, TypeError):  # torch counts bytes in 63 bits
+        raise UserError(
+            "a matrix of this model, or its table of positions, would have more than 8 EiB; choose "
+            "smaller sizes"
+        ) from None
     counts = {"embeddings": 0, "attention": 0, "mlp": 0, "factors": 0}
     for name, p in model.named_parameters():
         if p.ndim != 2:

@@ -13,6 +13,8 @@ class StopRequest:
     SIGTERM may come twice, from a scheduler and again from `torchrun`, which passes on what it
     gets; so may Ctrl-C under `torchrun`. Only where one process runs alone does a second Ctrl-C end
     it at once: that is a person who does not want to wait.
+
+    A run that SIGTERM has stopped is about to exit with 0; another one must not come in between.
     """
 
     def __init__(self, alone: bool = True) -> None:
@@ -29,6 +31,8 @@ class StopRequest:
     def __exit__(self, *_: object) -> None:
         for name in list(self._before):
             self._restore(name)
+        if self.signal == signal.SIGTERM:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.signal = self.signal or signal.Signals(number)

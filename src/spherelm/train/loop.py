@@ -24,7 +24,7 @@ from spherelm import kernels
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.loader import Batch, Loader, evaluation_batches
+from spherelm.data.loader import Batch, BlockReader, Loader, evaluation_batches
 from spherelm.errors import UserError
 from spherelm.eval.loss import Evaluation, evaluate
 from spherelm.model.sphere import matrices, retract_
@@ -35,9 +35,11 @@ from spherelm.train import checkpoint as checkpoints
 from spherelm.train import run_dir as run_dirs
 from spherelm.train.agreement import facts
 from spherelm.train.device import prepare_torch, products
+from spherelm.train.failures import explained
 from spherelm.train.gradients import average_factor_gradients, clipping_factor, squared_norm
 from spherelm.train.health import diverged
 from spherelm.train.interrupt import StopRequest
+from spherelm.train.memory import check_fits
 from spherelm.train.metrics import sphere_metrics
 from spherelm.train.parallel import parallelize
 from spherelm.train.processes import Processes
@@ -100,6 +102,7 @@ def build_optimizer(run: RunConfig, model: Transformer) -> AdamW:
 
 def check_data(run: RunConfig, dataset: TokenDataset) -> None:
     """Refuse a data set that the model cannot learn from."""
+    BlockReader(dataset.train, run.model.context, run.data.within_documents)
     if dataset.vocab_size > run.model.vocab_size:
         raise UserError(
             f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "
@@ -131,11 +134,15 @@ def _train(
     reporter: Reporter | None,
 ) -> TrainResult:
     alike = facts(run, dataset.fingerprint, out)
-    with Processes(run.parallel, run.train.device, alike) as processes:
+    with (
+        Processes(run.parallel, run.train.device, alike) as processes,
+        explained(run, processes.world_size),
+    ):
         run_dir = RunDir(out)
         if processes.restarted:  # by torchrun, after a process of this very run has died
             resume, force = "auto", False
         processes.from_main(lambda: run_dirs.check_claim(run_dir, resume=resume, force=force))
+        processes.together(lambda: check_fits(run, processes.device, processes.world_size))
         reporter = reporter if reporter is not None and processes.is_main else Reporter()
         trainer = Trainer(run, dataset, run_dir, processes, reporter)
         if processes.from_main(lambda: resume == "auto" and run_dir.holds_a_run()):

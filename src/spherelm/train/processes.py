@@ -158,6 +158,19 @@ class Processes:
         dist.all_gather_object(values, value)
         return values
 
+    def together(self, act: Callable[[], None]) -> None:
+        """Let all processes `act`; where it is an error of the user's in one, all raise it."""
+        complaint = ""
+        try:
+            act()
+        except UserError as error:
+            complaint = str(error)
+        for number, said in enumerate(self.gather(complaint)):
+            if said:
+                shared = UserError(said if self.world_size == 1 else f"rank {number}: {said}")
+                shared.everywhere = True
+                raise shared
+
     def from_main(self, act: Callable[[], T]) -> T:
         """What `act` returns in the main process, or its error, in all of them."""
         result: list[Any] = [None, None]
