@@ -12,9 +12,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def torchrun(
-    processes: int, *arguments: str, restarts: int = 0, options: tuple[str, ...] = ()
-) -> list[str]:
+def torchrun(processes: int, *arguments: str, restarts: int = 0) -> list[str]:
     """The command line that starts `processes` of something."""
     return [
         sys.executable,
@@ -23,7 +21,6 @@ def torchrun(
         "--standalone",
         f"--nproc-per-node={processes}",
         f"--max-restarts={restarts}",
-        *options,
         *arguments,
     ]
 

@@ -1,7 +1,4 @@
-"""How a run under torchrun ends: signals to torchrun, to its ranks, to both; torchrun killed.
-
-torchrun waits `--shutdown-timeout` seconds for its ranks; they exit with 0 when they have saved.
-"""
+"""How a run under torchrun ends: signals to torchrun, to its ranks, to both; torchrun killed."""
 
 from __future__ import annotations
 
@@ -33,12 +30,13 @@ LONG: dict[str, object] = {
 class Launched:
     """torchrun with two ranks that are in the middle of training."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self.out = folder / "run"
         argv = flags(self.out, prepare_corpus(folder), **LONG)
-        command = torchrun(2, "-m", "spherelm", *argv, options=options)
+        command = torchrun(2, "-m", "spherelm", *argv)
         self.log = (folder / "log").open("w+")
-        self.launcher = subprocess.Popen(command, env=environment(), cwd=ROOT, stderr=self.log)
+        patient = {**environment(), "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "60"}  # from torch 2.12 on
+        self.launcher = subprocess.Popen(command, env=patient, cwd=ROOT, stderr=self.log)
         metrics = self.out / "metrics.jsonl"
         self._until(lambda: metrics.exists() and metrics.read_bytes().count(b"\n") > 2)
         self.ranks = children(self.launcher.pid)
@@ -86,7 +84,7 @@ def _runs(pid: int) -> bool:
 
 @pytest.fixture
 def launched(tmp_path: Path) -> Iterator[Launched]:
-    group = Launched(tmp_path, "--shutdown-timeout=60")
+    group = Launched(tmp_path)
     yield group
     for pid in (group.launcher.pid, *group.alive()):
         if group.launcher.poll() is None or pid != group.launcher.pid:

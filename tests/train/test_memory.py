@@ -70,7 +70,9 @@ def test_the_limit_of_a_process_counts(tmp_path: Path, corpus: Path) -> None:
     assert "a step of this run needs at least 1" in process.output()
     assert "MiB are free on this machine" in process.output()
     assert not (tmp_path / "run").exists()
-    process = Spherelm(flags(tmp_path / "run", corpus), tmp_path / "log", before=little_memory)
+    process = Spherelm(
+        flags(tmp_path / "run", corpus, train__steps=1), tmp_path / "log", before=little_memory
+    )
     assert process.wait() == 0, process.output()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import signal
 import warnings
 from dataclasses import dataclass, field
@@ -60,6 +61,8 @@ class TrainFlags:
 
 
 def main(argv: list[str]) -> int:
+    if not launcher.is_first():  # before torch is imported: what it warns of, the first one says
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     argv = long_forms(argv, SHORT_FORMS)
     base = _base_config(argv)
     flags = parse(

@@ -18,8 +18,9 @@ from spherelm.free_memory import require_memory
 from spherelm.model.flops import count_parameters
 
 SURE = 0.8
-"""The part of activations, copies and logits that is taken for certain. A step took 0.93 to 1.3
-times the estimate on an H200, and 1.1 to 3.4 times on a CPU, where more is kept."""
+"""The part of activations, copies and logits that is taken for certain. Steps of the 0.5B models
+took 0.99 to 1.8 times the whole estimate on an H200 (docs/results/speed.md), those of eleven small
+models 1.1 to 3.4 times on a CPU, where more is kept."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,8 @@ class MemoryEstimate:
         return self.state + int(SURE * (self.total - self.state))
 
 
-LOGITS_CHUNK = 4096
-"""Tokens whose logits are in memory at a time where the loss is fused (CUDA)."""
+LOGITS_CHUNK = 2**28
+"""Logits that are in memory at a time where the loss is fused (CUDA), see kernels.cross_entropy."""
 
 
 def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
@@ -85,7 +86,8 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
         saved = model.n_layers * d + per_block
     else:
         saved = model.n_layers * per_block
-    logits = (LOGITS_CHUNK if fused else tokens) * model.vocab_size * (4 + 2)
+    logits = tokens * model.vocab_size
+    logits = width * min(logits, LOGITS_CHUNK) if fused else (4 + 2) * logits
     return MemoryEstimate(
         weights=held,
         gradients=held,
@@ -118,7 +120,8 @@ def check_fits(run: RunConfig, device: torch.device, world_size: int = 1) -> Non
 
 
 def _gathered(run: RunConfig, matrices: int, width: int, world_size: int, casts: bool) -> int:
-    """One device casts all matrices at once; shards are gathered two blocks at a time."""
+    """One device casts all matrices at once. Shards are gathered two blocks at a time, and the
+    whole gradients of one block are on their way to their shards."""
     if world_size == 1:
         return width * matrices if casts else 0
     embeddings = (1 if run.model.tie_embeddings else 2) * run.model.vocab_size * run.model.d_model

@@ -133,15 +133,22 @@ class Watch:
 
     def _investigate(self, place: Place) -> None:
         """We have not moved for too long: end all, unless it turns out that others just work."""
-        first = self._signs()
+        before = self._signs()
         for _ in range(4):
             if self._over.wait(self.interval) or self._place is not place:
                 return
             self._speak()
-        blamed, why = suspects(first, self._signs())
-        if not blamed:
-            return
-        speaker = min((r for r in range(self._world_size) if r not in blamed), default=self._rank)
+        now = self._signs()
+        if before and now:
+            blamed, why = suspects(before, now)
+            if not blamed:
+                return
+            able = [r for r in range(self._world_size) if r not in blamed]
+            speaker = min(able, default=0)
+        else:  # nobody can be asked any more
+            where, _ = self._look()
+            blamed, why = [self._rank], f"it is in {place.what}{where}, and its launcher is gone"
+            speaker = 0
         if self._rank != speaker:
             self._over.wait(4 * self.interval + 1)  # let it speak before the launcher ends it
         if self._place is not place or self._over.is_set():
@@ -158,24 +165,24 @@ class Watch:
         os._exit(HUNG)
 
     def _signs(self) -> list[Sign]:
+        """What all processes last said; nothing where the store is gone."""
         if self._store is None:
-            where, _ = self._look()
-            return [Sign(where=f"{self._place.what}{where}, and its launcher is gone")]
+            return []
         keys = [f"sign_{rank}" for rank in range(self._world_size)]
         try:
             there = [key for key in keys if self._store.check([key])]
             found = dict(zip(there, self._store.multi_get(there), strict=True)) if there else {}
-        except Exception:
+        except Exception:  # torch's, of several kinds
             self._store = None
-            return self._signs()
+            return []
         return [Sign(*json.loads(found[key])) if key in found else Sign() for key in keys]
 
 
 def suspects(before: list[Sign], now: list[Sign]) -> tuple[list[int], str]:
     """The ranks that keep all others waiting, and why we think so; none where all are at work."""
+    if len(now) == 1:
+        return [], ""  # nobody waits for it
     signs = list(enumerate(now))
-    if len(now) == 1:  # nobody else to ask
-        return [0], now[0].where
     silent = [r for r, s in signs if s.beat is None or s.beat == before[r].beat]
     if silent:
         return silent, f"no sign of life from {now[silent[0]].where} on"
