@@ -78,7 +78,8 @@ def test_what_does_not_fit_is_refused_with_both_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(3 << 20, "3.0 MiB"), (3 << 30, "3.0 GiB"), (5 << 40, "5.0 TiB")]
+    ("count", "text"),
+    [(3 << 20, "3.0 MiB"), (3 << 30, "3.0 GiB"), (5 << 40, "5.0 TiB"), (2**2000, "2^2000 bytes")],
 )
 def test_units(count: int, text: str) -> None:
     assert gib(count) == text

@@ -56,6 +56,8 @@ def require_memory(
 
 def gib(count: int) -> str:
     """Bytes as a person reads them: 3.1 GiB, and larger units where they are needed."""
+    if count >= 1 << 90:
+        return f"2^{count.bit_length() - 1} bytes"
     for unit, size in (("EiB", 1 << 60), ("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30)):
         if count >= size:
             return f"{count / size:,.1f} {unit}"

@@ -12,8 +12,6 @@ from spherelm import presets
 from spherelm.cli import main
 from spherelm.config_io import override
 from spherelm.errors import UserError
-from spherelm.model.flops import count_parameters
-from spherelm.model.transformer import Transformer
 from spherelm.train.memory import SURE, check_fits, training_memory
 from tests.processes import Spherelm
 from tests.train.conftest import flags
@@ -24,7 +22,7 @@ from tests.train.conftest import flags
     [
         {"model__d_model": 10**9},
         {"model__d_model": 10**14},
-        {"model__d_mlp": 10**22},
+        {"model__d_mlp": 10**400},
         {"model__vocab_size": 10**13},
         {"model__n_layers": 10**9},
         {"train__batch_size": 10**12},
@@ -37,7 +35,8 @@ def test_sizes_that_cannot_be_allocated(
     assert main(flags(tmp_path / "run", corpus, **fields)) == 2
     line = capsys.readouterr().err
     assert line.count("\n") == 1, line
-    assert "would have more than 8 EiB" in line or " are free on this machine" in line
+    assert "a step of this run needs at least" in line
+    assert "are free on this machine" in line
     assert not (tmp_path / "run").exists()
 
 
@@ -70,9 +69,8 @@ def test_the_limit_of_a_process_counts(tmp_path: Path, corpus: Path) -> None:
     assert "a step of this run needs at least 1" in process.output()
     assert "MiB are free on this machine" in process.output()
     assert not (tmp_path / "run").exists()
-    process = Spherelm(
-        flags(tmp_path / "run", corpus, train__steps=1), tmp_path / "log", before=little_memory
-    )
+    small = flags(tmp_path / "run", corpus, train__steps=1)
+    process = Spherelm(small, tmp_path / "log", before=little_memory)
     assert process.wait() == 0, process.output()
 
 
@@ -82,14 +80,6 @@ def test_every_process_of_a_machine_counts(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1000000")
     with pytest.raises(UserError, match="in each of 1000000 processes"):
         check_fits(run, torch.device("cpu"), 1_000_000)
-
-
-@pytest.mark.parametrize("name", ["gpt-nano", "ngpt-debug", "ngpt-1b-4k"])
-def test_parameters_are_counted_without_building_every_layer(name: str) -> None:
-    config = presets.get(name).model
-    with torch.device("meta"):
-        model = Transformer(config)
-    assert count_parameters(config).total == sum(p.numel() for p in model.parameters())
 
 
 def test_what_is_certain_lies_between_the_state_and_the_estimate() -> None:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import dataclasses
 import os
 from dataclasses import dataclass
-
-import torch
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from spherelm.config import RunConfig
 from spherelm.free_memory import require_memory
 from spherelm.model.flops import count_parameters
 
-SURE = 0.8
+if TYPE_CHECKING:
+    import torch
+
+SURE = Fraction(4, 5)
 """The part of activations, copies and logits that is taken for certain. Steps of the 0.5B models
 took 0.99 to 1.8 times the whole estimate on an H200 (docs/results/speed.md), those of eleven small
 models 1.1 to 3.4 times on a CPU, where more is kept."""
@@ -105,6 +108,8 @@ def check_fits(run: RunConfig, device: torch.device, world_size: int = 1) -> Non
     Every process makes the whole model in main memory and moves it to its device before it keeps
     its share, so that much must be there as well.
     """
+    import torch
+
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     host = torch.device("cpu")
     here = dataclasses.replace(run, train=dataclasses.replace(run.train, device=device.type))
