@@ -49,8 +49,15 @@ def whole_gradients(model: torch.nn.Module) -> list[str]:
             state: Any = module._get_fsdp_state()
             groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
             parameters = (p for group in groups if group for p in group.fsdp_params)
-            found += [str(p) for p in parameters if p.unsharded_accumulated_grad is not None]
+            found += [p._param_fqn for p in parameters if _holds_whole(p)]
     return found
+
+
+def _holds_whole(parameter: Any) -> bool:
+    """FSDP2 keeps them beside its parameter, or where they are sums in another dtype, apart."""
+    whole = getattr(parameter, "_unsharded_param", None)
+    beside = None if whole is None else whole.grad
+    return beside is not None or parameter.unsharded_accumulated_grad is not None
 
 
 class WatchedTrainer(loop.Trainer):

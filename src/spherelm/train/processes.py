@@ -67,6 +67,9 @@ class Processes:
         if self.device.type == "cuda":
             self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
             torch.cuda.set_device(self.device)
+        for name in ("MASTER_ADDR", "MASTER_PORT"):
+            if name not in os.environ:
+                raise UserError(f"RANK is set, but {name} is not; start processes with torchrun")
         corner = f"start_{_restarts()}_{next(_meetings)}"
         start = timedelta(seconds=parallel.start_timeout)
         store = PrefixStore(corner, _connect(start, host=self.rank == 0))
