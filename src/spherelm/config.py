@@ -143,8 +143,14 @@ class ParallelConfig:
     """Devices that share each block's heads and MLP (tensor parallelism)."""
     replicate: int = 1
     """Groups of devices that each hold all weights between them (HSDP)."""
+    timeout: float = 180.0
+    """Seconds that nothing moves in a step before the process that hangs is named and all end."""
+    start_timeout: float = 600.0
+    """The same for the start, the first step, evaluations and checkpoints."""
 
     def __post_init__(self) -> None:
+        require_positive("parallel.timeout", self.timeout)
+        require_positive("parallel.start_timeout", self.start_timeout)
         require_int("parallel.tensor", self.tensor)
         require_int("parallel.replicate", self.replicate)
 

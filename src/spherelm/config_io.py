@@ -13,7 +13,7 @@ import sys
 import types
 import typing
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,15 @@ def to_dict(config: Any) -> dict[str, Any]:
         elif value is not None:
             result[f.name] = value
     return result
+
+
+def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of nested dictionaries, each with its dotted name."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:

@@ -15,6 +15,8 @@ class UserError(ValueError):
     """A mistake in what the user gave us; the message is one line and names the remedy."""
 
     exit_status = 2
+    everywhere = False
+    """Whether all processes of a run raise it alike, so that the first alone needs to say it."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -25,6 +25,12 @@ def torchrun(processes: int, *arguments: str, restarts: int = 0) -> list[str]:
     ]
 
 
+def children(pid: int) -> list[int]:
+    """The processes started by `pid`."""
+    task = Path(f"/proc/{pid}/task/{pid}/children")
+    return [int(child) for child in task.read_text().split()]
+
+
 def environment() -> dict[str, str]:
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}

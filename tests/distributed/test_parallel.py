@@ -19,7 +19,12 @@ from tests.corpus import prepare_corpus
 from tests.distributed.launch import run_specs
 from tests.train.conftest import tiny
 
-STEPS = {"train.steps": 20, "train.eval_every": 10, "train.checkpoint_every": 10}
+STEPS = {
+    "train.steps": 20,
+    "train.eval_every": 10,
+    "train.checkpoint_every": 10,
+    "train.batch_size": 8,  # at least two micro-batches on each of four ranks
+}
 ACCUMULATE = {
     "train.micro_batch_size": 1,
     # Every second run also recomputes its blocks and writes its checkpoints in the background.

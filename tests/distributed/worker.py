@@ -1,7 +1,8 @@
 """Runs of several configurations in one group of processes: `torchrun worker.py specs.json`.
 
 Each spec is {"out", "data", "config": dotted fields}. After every step, on every rank, the rows
-that the rank holds must have unit norm, and the optimizer's step must not communicate.
+that the rank holds must have unit norm, and the optimizer's step must not communicate. Between
+micro-batches no rank may hold gradients of rows that are not its own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.debug import CommDebugMode
 
 from spherelm.config_io import override
@@ -39,8 +41,36 @@ class Watched(AdamW):
             assert largest_norm_deviation(self.model) < 1e-6
 
 
+def whole_gradients(model: torch.nn.Module) -> list[str]:
+    """The parameters whose gradients a rank keeps for all rows, not only for its own."""
+    found = []
+    for module in model.modules():
+        if isinstance(module, FSDPModule):
+            state: Any = module._get_fsdp_state()
+            groups = getattr(state, "_fsdp_param_groups", None) or [state._fsdp_param_group]
+            parameters = (p for group in groups if group for p in group.fsdp_params)
+            found += [p._param_fqn for p in parameters if _holds_whole(p)]
+    return found
+
+
+def _holds_whole(parameter: Any) -> bool:
+    """FSDP2 keeps them beside its parameter, or where they are sums in another dtype, apart."""
+    whole = getattr(parameter, "_unsharded_param", None)
+    beside = None if whole is None else whole.grad
+    return beside is not None or parameter.unsharded_accumulated_grad is not None
+
+
+class WatchedTrainer(loop.Trainer):
+    """A trainer that checks what its rank holds before each micro-batch."""
+
+    def _at(self, what: str) -> None:
+        assert not whole_gradients(self.model), whole_gradients(self.model)
+        super()._at(what)
+
+
 def main() -> None:
     torch.set_num_threads(1)
+    loop.Trainer = WatchedTrainer  # type: ignore[misc]
     loop.AdamW = Watched  # type: ignore[misc]
     for spec in json.loads(Path(sys.argv[1]).read_text()):
         run = override(tiny(spec["arch"]), spec["config"])

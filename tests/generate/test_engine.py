@@ -103,7 +103,7 @@ def test_bad_prompts_are_refused(prompts: list[list[int]], message: str) -> None
 
 def test_more_than_memory_allows_is_refused_before_allocating() -> None:
     model = perturbed(tiny_config())
-    with pytest.raises(UserError, match=r"need .* GiB, but .* GiB are free"):
+    with pytest.raises(UserError, match=r"needs at least .* TiB, but .* GiB are free"):
         generate(model, [[1]], max_new_tokens=10**12)
 
 

@@ -7,6 +7,7 @@ import math
 import pytest
 
 from spherelm import presets
+from spherelm.model.config import ScaleConfig
 from spherelm.model.flops import count_parameters, flops_per_token
 from tests.model.tiny import perturbed, tiny_config
 
@@ -37,6 +38,16 @@ def test_count_is_what_a_model_has(arch: str) -> None:
     assert count.mlp == L * 3 * F * D
     gains, scales = L * 2 * D + D, L * (2 * D + G + 2 * F) + V
     assert count.factors == (gains if arch == "gpt" else scales)
+
+
+def test_factors_that_are_one_number_or_fixed_count_as_such() -> None:
+    config = tiny_config(
+        alpha_attn=ScaleConfig(mode="scalar"),
+        s_u=ScaleConfig(mode="fixed"),
+        s_z=ScaleConfig(mode="scalar"),
+    )
+    parameters = perturbed(config).parameters()
+    assert count_parameters(config).factors == sum(p.numel() for p in parameters if p.ndim != 2)
 
 
 def test_tied_embeddings_count_once_and_multiply_once() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from spherelm.model.transformer import Transformer
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
 from spherelm.train.compile import compile_blocks
 from spherelm.train.device import products
+from spherelm.train.memory import check_fits
 
 PEAK_FLOPS = 989e12
 """Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
@@ -116,6 +117,8 @@ class _Built:
         if device.type == "cuda":
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
+        train = replace(run.train, batch_size=batch, micro_batch_size=None)
+        check_fits(replace(run, train=train), device)
         self.step = training_step(run, mode, batch, device)
         start = time.perf_counter()
         self.step()

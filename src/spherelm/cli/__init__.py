@@ -9,7 +9,9 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+import time
 
+from spherelm import launcher
 from spherelm.errors import UserError, nearest
 
 VERBS = {
@@ -23,6 +25,9 @@ VERBS = {
     "bench": "speed of a step, of the kernels, of decoding and of the data, GPT beside nGPT",
     "info": "parameters, FLOPs and memory of a configuration, without allocating it",
 }
+
+PATIENCE = 5.0
+"""Seconds in which a launcher such as torchrun ends the other processes when one has failed."""
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -42,14 +47,28 @@ def main(argv: list[str] | None = None) -> int:
             raise UserError(f"there is no verb {verb!r}; {nearest(verb, VERBS)}")
         return int(importlib.import_module(f"spherelm.cli.{verb}").main(rest))
     except UserError as error:
-        print(f"spherelm: {error}", file=sys.stderr)
+        _say(error)
         return error.exit_status
     except KeyboardInterrupt:
-        print("spherelm: interrupted", file=sys.stderr)
+        if launcher.is_first():
+            print("spherelm: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of our output, such as `head`, has gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+
+
+def _say(error: UserError) -> None:
+    """Print an error once, however many processes a launcher has started.
+
+    Where all raise it alike the first speaks for them. Another process with an error of its own
+    waits: if the first has the same one, the launcher ends us meanwhile; if not, it must be said.
+    """
+    if launcher.is_first():
+        print(f"spherelm: {error}", file=sys.stderr)
+    elif not error.everywhere:
+        time.sleep(PATIENCE)
+        print(f"spherelm: rank {launcher.rank()}: {error}", file=sys.stderr)
 
 
 def _help() -> str:

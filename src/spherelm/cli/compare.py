@@ -79,6 +79,7 @@ def _compare(flags: CompareFlags) -> int:
     comparing.check_data(dataset)
     rates: dict[Arch, float | None] = {"gpt": flags.gpt_lr, "ngpt": flags.ngpt_lr}
     runs = comparing.configure(flags.preset, flags.train, flags.data, dataset.vocab_size, rates)
+    comparing.check_memory(runs)
     inputs = [dataset.path]
     with comparing.claimed(out, runs, resume=flags.resume, force=flags.force, inputs=inputs):
         with open_display(runs) as display:

@@ -84,11 +84,11 @@ def open_model(
     """The model on its device, and the context in which its products have their precision."""
     import torch
 
-    from spherelm.exchange.load import read_weights
+    from spherelm.exchange.load import read_weights, to_device
     from spherelm.train.device import choose_device
 
     chosen = choose_device(device)
-    model = read_weights(saved).to(chosen).eval()
+    model = to_device(read_weights(saved), chosen).eval()
     bf16 = inference_dtype(dtype, chosen.type) == torch.bfloat16
     return model, torch.autocast(chosen.type, torch.bfloat16, enabled=bf16)
 

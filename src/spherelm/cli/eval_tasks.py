@@ -111,7 +111,7 @@ def _measure(
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what they were measured with."""
     from spherelm.eval.harness import evaluate_task, harness_model
-    from spherelm.exchange.load import find_tokenizer, read_weights, reading
+    from spherelm.exchange.load import find_tokenizer, read_weights, reading, to_device
     from spherelm.train.device import choose_device
 
     device = choose_device(flags.device)
@@ -121,7 +121,7 @@ def _measure(
         lambda saved: (
             saved,
             find_tokenizer(saved, flags.tokenizer),
-            read_weights(saved).to(device).eval(),
+            to_device(read_weights(saved), device).eval(),
             _journal(flags.out, saved, dtype),
         ),
     )

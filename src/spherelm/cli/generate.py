@@ -136,14 +136,15 @@ def _prompts(flags: GenerateFlags) -> tuple[str, ...]:
 
 
 def _open(flags: GenerateFlags) -> tuple[Engine, Tokenizer]:
-    from spherelm.exchange.load import load_model
+    from spherelm.exchange.load import load_model, to_device
     from spherelm.generate.engine import Engine
     from spherelm.train.device import choose_device
 
     device = choose_device(flags.device)
     model, tokenizer, _ = load_model(flags.run, flags.tokenizer)
     dtype = inference_dtype(flags.dtype, device.type)
-    return Engine(model.to(device), dtype, compile=flags.compile), tokenizer
+    model = to_device(model, device, folded=dtype)
+    return Engine(model, dtype, compile=flags.compile), tokenizer
 
 
 def inference_dtype(name: DTypeName, device: str) -> torch.dtype:

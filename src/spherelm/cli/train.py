@@ -6,10 +6,12 @@ import dataclasses
 import json
 import os
 import signal
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from spherelm import launcher
 from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
 from spherelm.model.config import ModelConfig
@@ -60,6 +62,8 @@ class TrainFlags:
 
 
 def main(argv: list[str]) -> int:
+    if not launcher.is_first():  # before torch is imported: what it warns of, the first one says
+        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     argv = long_forms(argv, SHORT_FORMS)
     base = _base_config(argv)
     flags = parse(
@@ -82,10 +86,11 @@ def main(argv: list[str]) -> int:
     if flags.dry_run:
         from spherelm.train.plan import print_plan
 
-        print_plan(run, dataset, as_json=flags.json)
+        if launcher.is_first():
+            print_plan(run, dataset, as_json=flags.json)
         return 0
     result = _train(run, dataset, flags, note)
-    if flags.json:
+    if flags.json and launcher.is_first():
         print(json.dumps(_as_json(result, Path(flags.out))))
     return 130 if result.stopped_by == signal.SIGINT else 0
 
@@ -97,15 +102,18 @@ def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
 def _train(
     run: RunConfig, dataset: TokenDataset, flags: TrainFlags, note: str | None
 ) -> TrainResult:
+    if not launcher.is_first():
+        warnings.simplefilter("ignore")  # the first one has them, too, and speaks for all
+
     from spherelm.folders import place
     from spherelm.train.loop import train
-    from spherelm.train.reporter import for_terminal
+    from spherelm.train.reporter import Reporter, for_terminal
 
     out = Path(flags.out)
     if flags.force:
         place.check_apart(out, [flags.config])
-    reporter = for_terminal(run.train.log_every)
-    if note is not None and os.environ.get("RANK", "0") == "0":
+    reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
+    if note is not None:
         reporter.note(note)
     result = train(run, dataset, out, resume=flags.resume, force=flags.force, reporter=reporter)
     if result.finished:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from spherelm.data.loader import Batch
+from spherelm.free_memory import require_memory
 from spherelm.model.transformer import IGNORE_INDEX, Transformer
 
 
@@ -29,6 +31,19 @@ class Evaluation:
         return self.loss / math.log(2) / bytes_per_token
 
 
+def check_fits(model: Transformer, tokens: Tensor) -> None:
+    """Refuse a batch for whose logits, and the MLP that makes them, there is no memory."""
+    c, cuda = model.config, tokens.device.type == "cuda"
+    width = 2 if torch.is_autocast_enabled(tokens.device.type) else 4
+    logits = 0 if cuda else 2 * 4 * c.vocab_size  # and their logarithms; on CUDA there are chunks
+    require_memory(
+        f"a batch of {' × '.join(map(str, tokens.shape))} tokens",
+        tokens.numel() * (width * (2 * c.d_model + c.mlp_width) + logits),
+        tokens.device,
+        "use a smaller batch or a shorter context",
+    )
+
+
 @torch.no_grad()
 def evaluate(
     model: Transformer,
@@ -39,7 +54,11 @@ def evaluate(
     loss_sum, tokens = 0.0, 0.0
     training = model.training
     model.eval()
+    largest = 0
     for batch in batches:
+        if not training and batch.tokens.numel() > largest:  # training has asked for more already
+            largest = batch.tokens.numel()
+            check_fits(model, batch.tokens)
         loss_sum += model.loss(batch.tokens, batch.targets, batch.documents, reduction="sum").item()
         tokens += int((batch.targets != IGNORE_INDEX).sum())
     model.train(training)

@@ -31,6 +31,8 @@ from spherelm.errors import UserError
 from spherelm.exchange.card import check_losses
 from spherelm.exchange.names import from_hf_config, from_hf_tensors, to_hf_config
 from spherelm.folders.names import beside, step_number
+from spherelm.free_memory import require_memory
+from spherelm.model.flops import count_parameters
 from spherelm.model.sphere import matrices
 from spherelm.model.transformer import Transformer
 from spherelm.train import checkpoint as checkpoints
@@ -151,6 +153,9 @@ def _saved_in(path: Path) -> Saved:
 
 def read_weights(saved: Saved) -> Transformer:
     """The model with its weights, bit for bit as they were saved."""
+    stored = 2 if saved.config.train.weight_storage == "bf16" else 4
+    needed = stored * count_parameters(saved.config.model).total
+    require_memory(f"the model in {saved.folder}", needed, torch.device("cpu"), "use a smaller one")
     with torch.device("meta"):
         model = Transformer(saved.config.model)
     if saved.config.train.weight_storage == "bf16":
@@ -165,6 +170,17 @@ def read_weights(saved: Saved) -> Transformer:
     native = from_hf_tensors(found, model.state_dict(), str(saved.folder))
     model.load_state_dict(native, assign=True)
     return model
+
+
+def to_device(
+    model: Transformer, device: torch.device, folded: torch.dtype | None = None
+) -> Transformer:
+    """`model` on a device that has room for it, and for a `folded` copy where one will be made."""
+    parameters = sum(p.numel() for p in model.parameters())
+    moved = sum(p.numel() * p.element_size() for p in model.parameters() if p.device != device)
+    copy = 0 if folded is None else parameters * folded.itemsize
+    require_memory("this model", moved + copy, device, "use a smaller one, or another device")
+    return model.to(device)
 
 
 def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:

@@ -31,7 +31,9 @@ from spherelm.folders.kinds import COMPARE
 from spherelm.folders.place import Input
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
+from spherelm.train.device import choose_device
 from spherelm.train.loop import TrainResult, train
+from spherelm.train.memory import check_fits
 from spherelm.train.metrics import read_metrics
 from spherelm.train.reporter import Reporter
 from spherelm.train.resume import check_same_run
@@ -85,6 +87,12 @@ def check_data(dataset: TokenDataset) -> None:
             f"{dataset.path} has no validation part, whose loss is compared; prepare it with "
             "--val-fraction 0.01"
         )
+
+
+def check_memory(runs: Mapping[Arch, RunConfig]) -> None:
+    """Refuse a comparison whose runs do not fit, before anything of it is written."""
+    for run in runs.values():
+        check_fits(run, choose_device(run.train.device))
 
 
 @contextlib.contextmanager

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
-
-from spherelm.model.config import ModelConfig
-from spherelm.model.transformer import Transformer
+from spherelm.model.config import ModelConfig, ResolvedScale
 
 
 @dataclass(frozen=True)
@@ -26,19 +23,27 @@ class ParameterCount:
 
 
 def count_parameters(config: ModelConfig) -> ParameterCount:
-    """Count the parameters of the model built on the meta device, which allocates nothing."""
-    with torch.device("meta"):
-        model = Transformer(config)
-    counts = {"embeddings": 0, "attention": 0, "mlp": 0, "factors": 0}
-    for name, p in model.named_parameters():
-        if p.ndim != 2:
-            kind = "factors"
-        elif name.startswith("E_"):
-            kind = "embeddings"
-        else:
-            kind = name.split(".")[2]  # blocks.3.attention.W_q
-        counts[kind] += p.numel()
-    return ParameterCount(**counts)
+    """Count without building the model: whole numbers, however large."""
+    c = config
+    d, d_kv, layers = c.d_model, c.kv_heads * c.d_k, c.n_layers
+    if c.arch == "gpt":
+        factors = (2 * layers + 1) * d  # a gain before each half of a block, and at the end
+    else:
+        in_a_block = {"alpha_attn": d, "alpha_mlp": d, "s_qk": d_kv}
+        in_a_block |= {"s_u": c.mlp_width, "s_nu": c.mlp_width}
+        factors = layers * sum(_learned(c.resolve_scale(k), n) for k, n in in_a_block.items())
+        factors += _learned(c.resolve_scale("s_z"), c.vocab_size)
+    return ParameterCount(
+        embeddings=(1 if c.tie_embeddings else 2) * c.vocab_size * d,
+        attention=layers * 2 * (d + d_kv) * d,
+        mlp=layers * 3 * c.mlp_width * d,
+        factors=factors,
+    )
+
+
+def _learned(scale: ResolvedScale, n: int) -> int:
+    """Parameters of a `Scale` of `n` factors."""
+    return {"vector": n, "scalar": 1, "fixed": 0}[scale.mode]
 
 
 def flops_per_token(config: ModelConfig, context: int | None = None) -> float:

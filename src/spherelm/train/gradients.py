@@ -6,6 +6,8 @@ process, are averaged here in one message.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -46,26 +48,25 @@ def factors(module: nn.Module) -> list[nn.Parameter]:
     return [p for p in module.parameters() if p.ndim != 2 and p.requires_grad]
 
 
-def squared_norm(model: Transformer, processes: Processes) -> Tensor:
-    """This process's share of the squared norm of all gradients: the shares add up to it."""
+def squared_norm(tensors: Iterable[Tensor], processes: Processes) -> Tensor:
+    """This process's share of the squared norm of weights or gradients: the shares add up to it."""
     by_copies: dict[int, list[Tensor]] = {}
-    for parameter in model.parameters():
-        if parameter.grad is not None:
-            copies = replicas(parameter.grad, processes.world_size)
-            by_copies.setdefault(copies, []).append(local_rows(parameter.grad))
+    for tensor in tensors:
+        copies = replicas(tensor, processes.world_size)
+        by_copies.setdefault(copies, []).append(local_rows(tensor))
     shares = [
-        torch.stack(torch._foreach_norm(gradients)).float().square().sum() / copies
-        for copies, gradients in by_copies.items()
+        torch.stack(torch._foreach_norm(rows)).float().square().sum() / copies
+        for copies, rows in by_copies.items()
     ]
-    return torch.stack(shares).sum()
+    return torch.stack(shares).sum() if shares else torch.zeros((), device=processes.device)
 
 
-def replicas(gradient: Tensor, world_size: int) -> int:
-    """How many processes hold the same values of a gradient."""
-    if not isinstance(gradient, DTensor):
+def replicas(tensor: Tensor, world_size: int) -> int:
+    """How many processes hold the same values of a weight or gradient."""
+    if not isinstance(tensor, DTensor):
         return world_size
-    count = world_size // gradient.device_mesh.size()
-    for size, placement in zip(gradient.device_mesh.shape, gradient.placements, strict=True):
+    count = world_size // tensor.device_mesh.size()
+    for size, placement in zip(tensor.device_mesh.shape, tensor.placements, strict=True):
         if isinstance(placement, Replicate):
             count *= size
     return count

@@ -8,10 +8,18 @@ from types import FrameType
 
 
 class StopRequest:
-    """Notes the first SIGTERM or SIGINT while active; a second one ends the process as usual."""
+    """Notes the first SIGTERM or SIGINT while active, and lets nothing end the saving after it.
 
-    def __init__(self) -> None:
+    SIGTERM may come twice, from a scheduler and again from `torchrun`, which passes on what it
+    gets; so may Ctrl-C under `torchrun`. Only where one process runs alone does a second Ctrl-C end
+    it at once: that is a person who does not want to wait.
+
+    A run that SIGTERM has stopped is about to exit with 0; another one must not come in between.
+    """
+
+    def __init__(self, alone: bool = True) -> None:
         self.signal: signal.Signals | None = None
+        self._alone = alone
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> StopRequest:
@@ -21,13 +29,16 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._restore()
+        for name in list(self._before):
+            self._restore(name)
+        if self.signal == signal.SIGTERM:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _note(self, number: int, _: FrameType | None) -> None:
-        self.signal = signal.Signals(number)
-        self._restore()
+        self.signal = self.signal or signal.Signals(number)
+        if number == signal.SIGINT and self._alone:
+            self._restore(signal.SIGINT)
 
-    def _restore(self) -> None:
-        for name, handler in self._before.items():
-            signal.signal(name, handler)  # type: ignore[arg-type]
-        self._before = {}
+    def _restore(self, name: signal.Signals) -> None:
+        if name in self._before:
+            signal.signal(name, self._before.pop(name))  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from spherelm import kernels
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.loader import Batch, Loader, evaluation_batches
+from spherelm.data.loader import Batch, BlockReader, Loader, evaluation_batches
 from spherelm.errors import UserError
 from spherelm.eval.loss import Evaluation, evaluate
 from spherelm.model.sphere import matrices, retract_
@@ -33,11 +33,14 @@ from spherelm.optim.adamw import AdamW
 from spherelm.optim.schedule import cosine_schedule
 from spherelm.train import checkpoint as checkpoints
 from spherelm.train import run_dir as run_dirs
+from spherelm.train.agreement import facts
 from spherelm.train.device import prepare_torch, products
+from spherelm.train.failures import explained
 from spherelm.train.gradients import average_factor_gradients, clipping_factor, squared_norm
 from spherelm.train.health import diverged
 from spherelm.train.interrupt import StopRequest
 from spherelm.train.launch import began_by, this_launch
+from spherelm.train.memory import check_fits
 from spherelm.train.metrics import sphere_metrics
 from spherelm.train.parallel import parallelize
 from spherelm.train.processes import Processes
@@ -107,6 +110,7 @@ def build_optimizer(run: RunConfig, model: Transformer) -> AdamW:
 
 def check_data(run: RunConfig, dataset: TokenDataset) -> None:
     """Refuse a data set that the model cannot learn from."""
+    BlockReader(dataset.train, run.model.context, run.data.within_documents)
     if dataset.vocab_size > run.model.vocab_size:
         raise UserError(
             f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "
@@ -142,29 +146,32 @@ def _train(
     force: bool,
     reporter: Reporter | None,
 ) -> TrainResult:
-    processes = Processes(run.parallel, run.train.device)
-    run_dir = RunDir(out)
-    launch = sorted(set(processes.gather(this_launch())))
-    if processes.restarted and processes.from_main(lambda: began_by(run_dir, launch)):
-        # torchrun starts again the run that it began. Any other would be refused, or replaced, as
-        # it was the first time.
-        resume, force = ("auto" if resume == "never" else resume), False
-    inputs = [dataset.path]
-    with run_dirs.Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
-        processes.from_main(claim.check)
-        if processes.from_main(claim.goes_on):
-            processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
-        reporter = reporter if reporter is not None and processes.is_main else Reporter()
-        trainer = Trainer(run, dataset, run_dir, processes, reporter)
-        if processes.from_main(claim.take):
-            trainer.restore(strict=resume == "strict")
-            processes.from_main(lambda: run_dir.write_config(run))
-        else:
-            tokenizer = dataset.path / "tokenizer"
-            processes.from_main(lambda: claim.create(run, tokenizer, launch))
-        result = trainer.run_to_end()
-    processes.close()
-    return result
+    alike = facts(run, dataset.fingerprint, out)
+    with (
+        Processes(run.parallel, run.train.device, alike) as processes,
+        explained(run, processes.world_size),
+    ):
+        run_dir = RunDir(out)
+        launch = sorted(set(processes.gather(this_launch())))
+        if processes.restarted and processes.from_main(lambda: began_by(run_dir, launch)):
+            # torchrun starts again the run that it began. Any other would be refused, or replaced,
+            # as it was the first time.
+            resume, force = ("auto" if resume == "never" else resume), False
+        inputs = [dataset.path]
+        with run_dirs.Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
+            processes.from_main(claim.check)
+            if processes.from_main(claim.goes_on):
+                processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
+            processes.together(lambda: check_fits(run, processes.device, processes.world_size))
+            reporter = reporter if reporter is not None and processes.is_main else Reporter()
+            trainer = Trainer(run, dataset, run_dir, processes, reporter)
+            if processes.from_main(claim.take):
+                trainer.restore(strict=resume == "strict")
+                processes.from_main(lambda: run_dir.write_config(run))
+            else:
+                tokenizer = dataset.path / "tokenizer"
+                processes.from_main(lambda: claim.create(run, tokenizer, launch))
+            return trainer.run_to_end()
 
 
 class Trainer:
@@ -180,6 +187,7 @@ class Trainer:
     ) -> None:
         self.run, self.dataset, self.run_dir, self.reporter = run, dataset, run_dir, reporter
         self.processes, self.device = processes, processes.device
+        processes.at("building the model", long=True)
         prepare_torch(run.train.seed, run.train.deterministic)
         self.model = build_model(run, self.device)
         parallelize(self.model, run.train, processes)
@@ -205,6 +213,7 @@ class Trainer:
 
     def restore(self, strict: bool = False) -> None:
         """Go on from a checkpoint, if there is one; see `resume` for which."""
+        self.processes.at("reading the checkpoint", long=True)
         found = self.processes.from_main(lambda: self._find_checkpoint(strict))
         if found is None:
             return
@@ -237,18 +246,20 @@ class Trainer:
         )
         if not self.dataset.has_val:
             self.reporter.note(f"{self.dataset.path} has no validation part: none is measured")
+        self._first_step = self.step
         self._clock = Stopwatch()
         self._pending: StepOutcome | None = None
-        self._stop, self._stopping = StopRequest(), False
+        self._stop = StopRequest(alone=self.processes.world_size == 1)
+        self._stopping = False
         self._writing: checkpoints.Writing | None = None
         try:
             with self._stop:
                 while self.step < steps and not self._stopping:
                     self._advance()
-            if self.step < steps:
-                self._flush()
-                self._save()
-            self._finish_writing()
+                if self.step < steps:
+                    self._flush()
+                    self._save()
+                self._finish_writing()
         finally:
             self._recorder.close()
             self.loader.close()
@@ -267,6 +278,8 @@ class Trainer:
         train = self.run.train
         outcome = self._optimizer_step()
         self._flush()  # of the step before: the device computes this one meanwhile
+        if self.device.type == "cpu":  # nothing to wait for: a signal need not cost another step
+            self._stopping |= bool(outcome.values[2] > 0)
         last = self.step == train.steps
         due_evaluation = last or (train.eval_every and self.step % train.eval_every == 0)
         due_checkpoint = last or (
@@ -293,9 +306,12 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
         self.optimizer.zero_grad()
+        self._at("reading the batch")
         loss = self._accumulate_gradients(next(self.loader))
+        self._at("the sum over all processes")
         average_factor_gradients(self.model, self.processes)
-        shares = torch.stack((loss, squared_norm(self.model, self.processes), *self._signs()))
+        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+        shares = torch.stack((loss, squared_norm(gradients, self.processes), *self._signs()))
         values = self.processes.sum_(shares)  # one small message a step
         values[1].sqrt_()
         if run.optim.grad_clip:
@@ -303,6 +319,10 @@ class Trainer:
         self.optimizer.step()
         self.step += 1
         return StepOutcome(self.step, lr, values)
+
+    def _at(self, what: str) -> None:
+        """Note where in a step we are; the first one compiles kernels, and may take its time."""
+        self.processes.at(f"step {self.step + 1}, {what}", long=self.step == self._first_step)
 
     def _signs(self) -> Tensor:
         """(2,): whether a signal has asked us to stop, and whether our share of a checkpoint is
@@ -319,8 +339,11 @@ class Trainer:
         parts = list(micro_batches(batch, self._micro_batch_size()))
         total = torch.zeros((), device=self.device)
         for number, part in enumerate(parts, start=1):
-            if isinstance(self.model, FSDPModule):  # exchange gradients once a step
-                self.model.set_requires_gradient_sync(number == len(parts))
+            self._at(f"micro-batch {number}")
+            if isinstance(self.model, FSDPModule):
+                # Every part's gradients are reduced to our rows: whole ones would be 4 bytes a
+                # weight (25 GiB at 7B). Only the sum between groups of HSDP waits for the last.
+                self.model.set_requires_all_reduce(number == len(parts))
             with products(self.run.train.precision, self.device):
                 loss = self.model.loss(part.tokens, part.targets, part.documents, reduction="sum")
             # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
@@ -339,13 +362,16 @@ class Trainer:
         if self._pending is None:
             return
         outcome, self._pending = self._pending, None
+        first = outcome.step == self._first_step + 1
+        self.processes.at(f"step {outcome.step}, the device", long=first, waits=True)
         loss, grad_norm, wishes_to_stop, written = outcome.values.tolist()
+        self.processes.at(f"step {outcome.step}, its metrics")
         self._stopping |= wishes_to_stop > 0
         if written == self.processes.world_size:
             self._finish_writing()
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             last_good = checkpoints.latest(self.run_dir.checkpoints)
-            raise diverged(self.model, outcome.step, loss, grad_norm, last_good)
+            raise diverged(self.model, self.processes, outcome.step, loss, grad_norm, last_good)
         metrics = {
             "step": outcome.step,
             "tokens": outcome.step * self.run.tokens_per_step,
@@ -399,11 +425,17 @@ class Trainer:
             world_size=self.processes.data_ranks,
         )
         with products(train.precision, self.device):
-            return evaluate(self.model, batches, self.processes.sum_over_data)
+            return evaluate(self.model, self._each(batches), self.processes.sum_over_data)
+
+    def _each(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        for batch in batches:
+            self.processes.at(f"the evaluation at step {self.step}", long=True)
+            yield batch
 
     def _save(self) -> None:
         """Write a checkpoint, in the background if the configuration says so."""
         self._finish_writing()
+        self.processes.at(f"the checkpoint of step {self.step}", long=True)
         with self._clock.paused():
             self._writing = checkpoints.Writing(
                 self.run_dir.checkpoints,
@@ -428,6 +460,7 @@ class Trainer:
         if self._writing is None:
             return
         writing, self._writing = self._writing, None
+        self.processes.at("the end of a checkpoint", long=True)
         with self._clock.paused():
             self._recorder.sync()
             path = writing.finish()

@@ -1,11 +1,29 @@
-"""How much memory a training step needs on each device: an estimate by counting tensors."""
+"""How much memory a training step needs on each device: an estimate by counting tensors.
+
+What cannot fit is refused before anything is allocated (`check_fits`). An estimate may be wrong,
+and a run that would fit must never be refused: weights, gradients and moments count whole, for
+they are exact, and of the rest only `SURE`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from spherelm.config import RunConfig
+from spherelm.free_memory import require_memory
 from spherelm.model.flops import count_parameters
+
+if TYPE_CHECKING:
+    import torch
+
+SURE = Fraction(4, 5)
+"""The part of activations, copies and logits that is taken for certain. Steps of the 0.5B models
+took 0.99 to 1.8 times the whole estimate on an H200 (docs/results/speed.md), those of eleven small
+models 1.1 to 3.4 times on a CPU, where more is kept."""
 
 
 @dataclass(frozen=True)
@@ -15,7 +33,7 @@ class MemoryEstimate:
     weights: int
     """The master weights of this device's shard."""
     gradients: int
-    """Their gradients."""
+    """Their gradients: those of this device's shard, also between micro-batches."""
     optimizer: int
     """Adam's two moments."""
     working_copy: int
@@ -24,21 +42,26 @@ class MemoryEstimate:
     """What blocks save for their backward pass."""
     loss: int
     """Logits of a chunk, and the gradients of the hidden state and of the output embedding."""
+    batch: int
+    """Tokens and targets of this device's share of a step."""
+
+    @property
+    def state(self) -> int:
+        """What is held from the first step to the last."""
+        return self.weights + self.gradients + self.optimizer
 
     @property
     def total(self) -> int:
-        return (
-            self.weights
-            + self.gradients
-            + self.optimizer
-            + self.working_copy
-            + self.activations
-            + self.loss
-        )
+        return self.state + self.working_copy + self.activations + self.loss + self.batch
+
+    @property
+    def certain(self) -> int:
+        """What a step needs at least, however wrong the estimate is."""
+        return self.state + int(SURE * (self.total - self.state))
 
 
-LOGITS_CHUNK = 4096
-"""Tokens whose logits are in memory at a time where the loss is fused (CUDA)."""
+LOGITS_CHUNK = 2**28
+"""Logits that are in memory at a time where the loss is fused (CUDA), see kernels.cross_entropy."""
 
 
 def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
@@ -66,7 +89,8 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
         saved = model.n_layers * d + per_block
     else:
         saved = model.n_layers * per_block
-    logits = (LOGITS_CHUNK if fused else tokens) * model.vocab_size * (4 + 2)
+    logits = tokens * model.vocab_size
+    logits = width * min(logits, LOGITS_CHUNK) if fused else (4 + 2) * logits
     return MemoryEstimate(
         weights=held,
         gradients=held,
@@ -74,11 +98,35 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
         working_copy=_gathered(run, matrices, width, world_size, bf16 and stored == 4),
         activations=width * tokens * saved,
         loss=logits + 2 * width * tokens * d + 4 * model.vocab_size * d,
+        batch=2 * 8 * share * model.context,
     )
 
 
+def check_fits(run: RunConfig, device: torch.device, world_size: int = 1) -> None:
+    """Refuse a run for whose steps, or whose weights while they are made, there is no memory.
+
+    Every process makes the whole model in main memory and moves it to its device before it keeps
+    its share, so that much must be there as well.
+    """
+    import torch
+
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    host = torch.device("cpu")
+    here = dataclasses.replace(run, train=dataclasses.replace(run.train, device=device.type))
+    whole = 4 * count_parameters(run.model).total
+    step = training_memory(here, world_size).certain
+    remedy = (
+        "use a smaller model, context or train.micro_batch_size, "
+        "train.activation_checkpointing, or more devices"
+    )
+    sharing = 1 if device.type == "cuda" else local
+    require_memory("a step of this run", max(whole, step), device, remedy, sharing)
+    require_memory("making the weights of this model", whole, host, "use a smaller one", local)
+
+
 def _gathered(run: RunConfig, matrices: int, width: int, world_size: int, casts: bool) -> int:
-    """One device casts all matrices at once; shards are gathered two blocks at a time."""
+    """One device casts all matrices at once. Shards are gathered two blocks at a time, and the
+    whole gradients of one block are on their way to their shards."""
     if world_size == 1:
         return width * matrices if casts else 0
     embeddings = (1 if run.model.tie_embeddings else 2) * run.model.vocab_size * run.model.d_model

@@ -10,6 +10,7 @@ and in float32 always; their gradients are averaged in one message (`gradients`)
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
 
 import torch
@@ -28,6 +29,9 @@ from spherelm.train.compile import compile_blocks
 from spherelm.train.device import uses_bf16
 from spherelm.train.processes import Processes
 from spherelm.train.tensor_parallel import divide_blocks
+
+# A block returns a view, (B, T, D) of (B·T, D); nothing changes it in place.
+warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 
 def parallelize(model: Transformer, train: TrainConfig, processes: Processes) -> None:

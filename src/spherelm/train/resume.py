@@ -7,14 +7,14 @@ again. What decides a run's numbers must stay as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spherelm import records
 from spherelm.config import RunConfig
-from spherelm.config_io import from_dict, to_dict
+from spherelm.config_io import flatten, from_dict, to_dict
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.tokenizer import load_saved_tokenizer
 from spherelm.errors import UserError
@@ -25,6 +25,8 @@ from spherelm.train.run_dir import RunDir
 MAY_CHANGE = {
     "parallel.tensor",
     "parallel.replicate",
+    "parallel.timeout",
+    "parallel.start_timeout",
     "data.path",  # the data itself is compared by its fingerprint
     "train.steps",
     "train.device",
@@ -152,18 +154,10 @@ def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> Non
 
 def check_same_run(before: RunConfig, now: RunConfig) -> None:
     """Refuse to resume with a configuration that would be another run."""
-    old, new = dict(_flatten(to_dict(before))), dict(_flatten(to_dict(now)))
+    old, new = dict(flatten(to_dict(before))), dict(flatten(to_dict(now)))
     for field in sorted(old.keys() | new.keys()):
         if field not in MAY_CHANGE and old.get(field) != new.get(field):
             raise UserError(
                 f"cannot resume with {field} = {new.get(field)}: the run began with "
                 f"{old.get(field)}; leave it as it was, or start anew with another --out"
             )
-
-
-def _flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flatten(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value

@@ -1,0 +1,27 @@
+"""What started this process: `torchrun` and its like, or a person.
+
+A launcher starts several processes of one command and tells each its rank in the environment.
+"""
+
+from __future__ import annotations
+
+import os
+
+_BORN = os.getpid(), os.getppid()
+"""Us and our parent when this was imported: before torch, which takes seconds."""
+
+
+def rank() -> int:
+    """The number of this process among those of its run."""
+    return int(os.environ.get("RANK", "0"))
+
+
+def is_first() -> bool:
+    """Whether this process speaks for all of its run."""
+    return rank() == 0
+
+
+def parent() -> int:
+    """The process that started us, be it gone by now."""
+    us, starter = _BORN
+    return starter if os.getpid() == us else os.getppid()  # forked since: its copy is not ours

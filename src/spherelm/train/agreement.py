@@ -1,0 +1,133 @@
+"""What all processes of a run must have alike, compared before the first of them computes.
+
+A rank with another rate, seed, context or data would train on without a word, and one with another
+batch size would wait for ever: so each says what it has, and the first one compares.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.distributed import DistError, Store  # type: ignore[attr-defined]
+
+from spherelm import __version__
+from spherelm.config import RunConfig
+from spherelm.config_io import flatten, to_dict
+from spherelm.errors import UserError
+
+LOCAL = {"data.path"}
+"""Fields that may differ between machines: what data is the same, its fingerprint says."""
+SHOWN = 4
+"""Differences that the error names."""
+
+
+def facts(run: RunConfig, data: str, out: Path) -> dict[str, str]:
+    """What this process would train, field by field; `data` is the fingerprint of its data."""
+    fields = {k: repr(v) for k, v in flatten(to_dict(run)) if k not in LOCAL}
+    return {
+        "spherelm's version": __version__,
+        "torch's version": torch.__version__,
+        "the data's fingerprint": data,
+        "--out": str(out.absolute()),
+        **fields,
+    }
+
+
+def agree(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wait: float) -> None:
+    """Wait for all processes, `wait` seconds at most, and go on if all say the same as the first.
+
+    Otherwise all of them raise the same line. Nothing here blocks inside a call of torch's, so
+    that Ctrl-C is heard.
+    """
+    try:
+        verdict = _ask(store, rank, world_size, mine, wait)
+    except DistError:
+        verdict = "rank 0 ended before all processes had started"
+    if verdict:
+        error = UserError(verdict)
+        error.everywhere = True
+        raise error
+
+
+def _ask(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wait: float) -> str:
+    """What is wrong, in one line; empty where all agree."""
+    store.set(f"facts_{rank}", json.dumps(mine))
+    if rank:
+        if _wait_for(store, ["verdict"], wait + 30):
+            return f"rank 0 did not start within {wait:g} s (parallel.start_timeout)"
+        verdict = store.get("verdict").decode()
+        store.set(f"heard_{rank}", "")
+        return verdict
+    missing = _wait_for(store, [f"facts_{r}" for r in range(world_size)], wait)
+    if missing:
+        late = [int(key.removeprefix("facts_")) for key in missing]
+        verdict = (
+            f"{named(late)} did not start within {wait:g} s (parallel.start_timeout); "
+            "see what happened there"
+        )
+    else:
+        answers = store.multi_get([f"facts_{r}" for r in range(world_size)])
+        verdict = difference([json.loads(answer) for answer in answers])
+    store.set("verdict", verdict)
+    if verdict:  # we are about to end, and the store may end with us
+        others = [f"heard_{r}" for r in range(1, world_size) if f"facts_{r}" not in missing]
+        _wait_for(store, others, 5)
+    return verdict
+
+
+def difference(answers: list[dict[str, str]]) -> str:
+    """One line that says in what the processes differ, and which; empty where they agree."""
+    found = []
+    for field in dict.fromkeys(key for answer in answers for key in answer):
+        ranks: dict[str, list[int]] = {}
+        for rank, answer in enumerate(answers):
+            ranks.setdefault(answer.get(field, "missing"), []).append(rank)
+        if len(ranks) > 1:
+            values = (f"{value} on {named(who)}" for value, who in ranks.items())
+            found.append(f"{field} is {' and '.join(values)}")
+    if not found:
+        return ""
+    more = f"; and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return (
+        f"the processes of this run differ: {'; '.join(found[:SHOWN])}{more}; "
+        "give all of them the same command, data and installation"
+    )
+
+
+def named(ranks: list[int]) -> str:
+    """[1] -> "rank 1"; [0, 2, 3, 4] -> "ranks 0, 2-4"."""
+    spans = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in _spans(ranks))
+    return f"rank{'s' if len(ranks) > 1 else ''} {spans}"
+
+
+def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Runs of consecutive numbers, as (first, last)."""
+    first = last = None
+    for number in sorted(numbers):
+        if first is None or last is None:
+            first = last = number
+        elif number == last + 1:
+            last = number
+        else:
+            yield first, last
+            first = last = number
+    if first is not None and last is not None:
+        yield first, last
+
+
+def _wait_for(store: Any, keys: list[str], seconds: float) -> list[str]:
+    """Wait until all keys are set; returns those that are not when time is up."""
+    deadline = time.monotonic() + seconds
+    pause = 0.002
+    while missing := [key for key in keys if not store.check([key])]:
+        if time.monotonic() > deadline:
+            return missing
+        keys = missing
+        time.sleep(pause)
+        pause = min(0.1, 1.5 * pause)
+    return []
