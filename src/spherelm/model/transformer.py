@@ -18,7 +18,7 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.init import initialize_
 from spherelm.model.rope import RopeTable
 from spherelm.model.scale import Scale
-from spherelm.model.sphere import retract_strays_
+from spherelm.model.sphere import mark_matrices, retract_strays_
 
 IGNORE_INDEX = -100
 """A target with this value does not count in the loss."""
@@ -42,6 +42,7 @@ class Transformer(nn.Module):
             else nn.Parameter(torch.empty(config.vocab_size, config.d_model))
         )
         self.s_z = Scale(config.vocab_size, config.resolve_scale("s_z")) if ngpt else None
+        mark_matrices(self, on_sphere=ngpt)
         self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
             lambda module, _: retract_strays_(module)
         )
