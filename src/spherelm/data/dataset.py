@@ -99,6 +99,11 @@ class TokenDataset:
         )
 
     @property
+    def tokenizer_fingerprint(self) -> str | None:
+        """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
+        return self._tokenizer_fingerprint
+
+    @property
     def fingerprint(self) -> str:
         """Changes with any token of any split; a run goes on only with the same data."""
         return _digest(f"{name} {split.fingerprint}" for name, split in self._splits.items())

@@ -109,6 +109,18 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
     return LibraryTokenizer.load(spec, end_of_document, name)
 
 
+def same_ids(one: Tokenizer, other: Tokenizer) -> bool:
+    """Whether two tokenizers give every text the same ids.
+
+    An export drops what puts marks around a text (`exchange.tokenizer_files`), which we never ask
+    for: without it, too, it is the same tokenizer.
+    """
+    if one.fingerprint == other.fingerprint:
+        return True
+    contents = [getattr(tokenizer, "content_without_marks", None) for tokenizer in (one, other)]
+    return contents[0] is not None and contents[0] == contents[1]
+
+
 def save_description(folder: Path, **values: Any) -> None:
     """Write the file that tells `load_tokenizer` what the folder holds."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -86,6 +86,11 @@ class LibraryTokenizer:
             ) from None
         return cls(content, name, end_of_document)
 
+    @property
+    def content_without_marks(self) -> tuple[str, str]:
+        """What decides the ids of a text: all but what would put marks before or after it."""
+        return json.dumps({**json.loads(self.content), "post_processor": None}), self._end
+
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids

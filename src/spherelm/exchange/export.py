@@ -76,6 +76,11 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
     saved = find_saved(source)
     if saved.kind != "export":
         raise UserError(f"{source} is already spherelm's own; only an exported folder is imported")
+    if saved.folded:
+        raise UserError(
+            f"{source} is a folded export, which comes back in function but not bit for bit: "
+            "import one that was exported without --fold"
+        )
     model = read_weights(saved)
     with _new_folder(Path(out), force) as folder:
         run_dir = RunDir(folder)

@@ -17,10 +17,10 @@ from torch import Tensor
 from spherelm import durable
 from spherelm.config import RunConfig
 from spherelm.config_io import from_dict
-from spherelm.data.dataset import open_dataset
-from spherelm.data.tokenizer import DESCRIPTION, Tokenizer, load_tokenizer
+from spherelm.data.dataset import TokenDataset, open_dataset
+from spherelm.data.tokenizer import DESCRIPTION, Tokenizer, load_tokenizer, same_ids
 from spherelm.errors import UserError
-from spherelm.exchange.names import from_hf_config, from_hf_tensors
+from spherelm.exchange.names import from_hf_config, from_hf_tensors, unfold_scales
 from spherelm.model.sphere import matrices
 from spherelm.model.transformer import Transformer
 from spherelm.train import checkpoint as checkpoints
@@ -48,6 +48,10 @@ class Saved:
     config: RunConfig
     step: int | None = None
     val_loss: float | None = None
+    data: str | None = None
+    """Fingerprint of the data that a checkpoint was trained on."""
+    folded: bool = False
+    """Whether scales were multiplied into the matrices of an export."""
 
     @property
     def run_root(self) -> Path:
@@ -79,7 +83,8 @@ def find_saved(path: str | Path) -> Saved:
     if (path / "state.json").is_file():
         state = checkpoints.verify(path)
         config = _run_config(state.get("config"), path)
-        return Saved("checkpoint", path, config, state.get("step"), state.get("val_loss"))
+        step, val_loss, data = (state.get(name) for name in ("step", "val_loss", "data"))
+        return Saved("checkpoint", path, config, step, val_loss, data)
     if (path / "config.json").is_file():
         return _find_export(path)
     raise UserError(f"{path} holds no model: neither a run, nor a checkpoint, nor an export")
@@ -98,6 +103,8 @@ def read_weights(saved: Saved) -> Transformer:
         checkpoints.load_tensors(saved.folder, tensors)
         return model
     found = _read_safetensors(saved.folder)
+    if saved.folded:
+        found = unfold_scales(found, saved.config.model, str(saved.folder))
     native = from_hf_tensors(found, model.state_dict(), str(saved.folder))
     model.load_state_dict(native, assign=True)
     return model
@@ -105,21 +112,16 @@ def read_weights(saved: Saved) -> Transformer:
 
 def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
     """The tokenizer that was named, else the one kept with the run, else the one of its data."""
+    own = _own_tokenizer(saved)
     if spec is not None:
         tokenizer = load_tokenizer(spec)
-    elif (saved.run_root / "tokenizer").is_dir():
-        tokenizer = load_tokenizer(saved.run_root / "tokenizer")
-    elif saved.kind == "export":
-        if not any((saved.folder / f).is_file() for f in (DESCRIPTION, "tokenizer.json")):
-            raise UserError(f"{saved.folder} has no tokenizer; name one with --tokenizer")
-        tokenizer = load_tokenizer(saved.folder)
-    else:
-        try:
-            tokenizer = open_dataset(saved.config.data.path, verify=False).tokenizer()
-        except UserError as error:
+        if own is not None and not same_ids(tokenizer, own):
             raise UserError(
-                f"no tokenizer for {saved.folder} ({error}); name one with --tokenizer"
-            ) from None
+                f"{saved.run_root} has a tokenizer of its own, {own.name}, and {tokenizer.name} "
+                "gives other ids; leave out --tokenizer"
+            )
+    else:
+        tokenizer = own or _tokenizer_of_data(saved)
     if tokenizer.vocab_size > saved.config.model.vocab_size:
         raise UserError(
             f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} tokens, more than the "
@@ -128,12 +130,61 @@ def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
     return tokenizer
 
 
+def _own_tokenizer(saved: Saved) -> Tokenizer | None:
+    """The tokenizer that was copied into the run, or lies in the exported folder."""
+    if (saved.run_root / "tokenizer").is_dir():
+        return load_tokenizer(saved.run_root / "tokenizer")
+    files = (DESCRIPTION, "tokenizer.json")
+    if saved.kind == "export" and any((saved.folder / file).is_file() for file in files):
+        return load_tokenizer(saved.folder)
+    return None
+
+
+def _tokenizer_of_data(saved: Saved) -> Tokenizer:
+    """The tokenizer of the very data that a checkpoint was trained on, if that is still there."""
+    if saved.kind == "export":
+        raise UserError(f"{saved.folder} has no tokenizer; name one with --tokenizer")
+    try:
+        dataset = open_dataset(saved.config.data.path, verify=False)
+        if saved.data != dataset.fingerprint:
+            raise UserError(f"{dataset.path} is not the data that it was trained on")
+        return dataset.tokenizer()
+    except UserError as error:
+        raise UserError(
+            f"no tokenizer for {saved.folder} ({error}); name one with --tokenizer"
+        ) from None
+
+
+def open_own_data(saved: Saved, path: str | None = None, spec: str | None = None) -> TokenDataset:
+    """The data at `path`, or of the run: refused where its tokens are not those of the model.
+
+    They are if it is the very data the model was trained on, or of the same tokenizer: ids of
+    another would give a loss that means nothing.
+    """
+    run = saved.config
+    dataset = open_dataset(path or run.data.path, vocab_size=run.model.vocab_size)
+    if saved.data == dataset.fingerprint:
+        return dataset
+    tokenizer = find_tokenizer(saved, spec)
+    if dataset.tokenizer_fingerprint == tokenizer.fingerprint:
+        return dataset
+    made_by = None if dataset.tokenizer_fingerprint is None else dataset.tokenizer()
+    if made_by is None or not same_ids(made_by, tokenizer):
+        name = "an unknown tokenizer" if made_by is None else made_by.name
+        raise UserError(
+            f"{saved.run_root} reads tokens of {tokenizer.name}, and {dataset.path} holds tokens "
+            f"of {name}; name the run's own data with --data, or a text with --text"
+        )
+    return dataset
+
+
 def _find_export(folder: Path) -> Saved:
     values = _read_json(folder / "config.json")
     model = from_hf_config(values, str(folder / "config.json"))
     record_file = folder / EXPORT_RECORD
     if not record_file.is_file():  # saved by transformers: no run of ours is known
-        return Saved("export", folder, RunConfig(model=model))
+        folded = bool(values.get("folded"))
+        return Saved("export", folder, RunConfig(model=model), folded=folded)
     record = _read_json(record_file)
     if (record.get("format"), record.get("version")) != (EXPORT_FORMAT, EXPORT_VERSION):
         raise UserError(
