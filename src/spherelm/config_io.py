@@ -89,7 +89,9 @@ def read_toml(path: str | Path, base: C) -> C:
         values = tomllib.loads(text)
     except OSError as error:
         raise UserError(f"cannot read the config {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except RecursionError:
+        raise UserError(f"{path} is not TOML that can be read: it is nested too deep") from None
+    except ValueError as error:  # of TOML, of UTF-8, and of whole numbers of thousands of digits
         raise UserError(f"{path} is not TOML: {error}") from None
     try:
         return merge(base, values)

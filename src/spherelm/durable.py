@@ -13,6 +13,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from spherelm.errors import UserError
+
 _CHUNK = 1 << 22
 
 
@@ -55,7 +57,12 @@ def write_bytes(path: Path, content: Any) -> None:
 
 def write_text(path: Path, text: str) -> None:
     """Put `text` at `path`, whole or not at all."""
-    write_bytes(path, text.encode("utf-8"))
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        name = ascii(error.object[max(0, error.start - 20) : error.end])
+        raise UserError(f"cannot write {path}: a name in it, ...{name}, is not UTF-8") from None
+    write_bytes(path, content)
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -19,10 +19,22 @@ def require_bool(name: str, value: object) -> None:
         raise UserError(f"{name} must be true or false, not {value!r}")
 
 
-def require_int(name: str, value: object, at_least: int = 1) -> None:
-    """`value` is a whole number of at least `at_least`."""
+MOST = 2**63 - 1
+"""The largest whole number that the libraries below us can count to."""
+
+
+def require_int(name: str, value: object, at_least: int = 1, at_most: int = MOST) -> None:
+    """`value` is a whole number of at least `at_least`, and not beyond what can be counted."""
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise UserError(f"{name} must be a whole number of at least {at_least}, not {value!r}")
+    if value > at_most:
+        raise UserError(f"{name} must be a whole number of at most {at_most}, not {_short(value)}")
+
+
+def _short(value: int) -> str:
+    """A number too long for a line by the number of its digits."""
+    digits = int(value.bit_length() * 0.30103) + 1
+    return f"{value}" if digits < 50 else f"one of about {digits} digits"
 
 
 def require_positive(name: str, value: object) -> None:

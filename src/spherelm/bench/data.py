@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.parse import parse
+from spherelm.console import open_console
 
 if TYPE_CHECKING:
     from spherelm.data.tokenizer_library import LibraryTokenizer
@@ -245,10 +246,9 @@ def _documents(path: Path) -> list[str]:
 
 
 def _print_tables(report: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = open_console()
     loader = Table(title="loader, one core, warm page cache")
     for name in ("context", "batch", "within documents", "M tokens/s", "of CPU time"):
         loader.add_column(name, justify="right")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, TrainConfig
+from spherelm.console import open_console
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
 
@@ -107,15 +108,14 @@ def _write(comparison: Comparison, out: Path, display: Display) -> None:
 
 
 def _print(comparison: Comparison, out: Path) -> None:
-    from rich.console import Console
     from rich.panel import Panel
     from rich.table import Table
     from rich.text import Text
 
     from spherelm.experiments.table import rows, verdict
 
-    console = Console(highlight=False)
-    console.print(f"\n[bold]{verdict(comparison)}[/bold]")
+    console = open_console()
+    console.print(f"\n{verdict(comparison)}", style="bold")
     table = Table("")
     for side in comparison.sides:
         table.add_column(side.name, justify="right")

@@ -12,6 +12,7 @@ import tyro
 
 from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
+from spherelm.console import open_console
 from spherelm.errors import UserError
 from spherelm.validate import require_int
 
@@ -160,12 +161,9 @@ def _what_was_read(report: dict[str, Any]) -> str:
 
 
 def _print_table(run: str, report: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
-    title = Text(f"{run} on {_what_was_read(report)}")  # names are no markup
-    table = Table(title=title, show_header=False)
+    table = Table(title=f"{run} on {_what_was_read(report)}", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name in ("loss", "perplexity", "bits_per_byte", "tokens", "text_bytes"):
@@ -173,4 +171,4 @@ def _print_table(run: str, report: dict[str, Any]) -> None:
         if value is not None:
             shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
             table.add_row(name.replace("_", " "), shown)
-    Console().print(table)
+    open_console().print(table)

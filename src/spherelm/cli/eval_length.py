@@ -14,6 +14,7 @@ import tyro
 from spherelm.cli.eval import open_model
 from spherelm.cli.generate import DTypeName
 from spherelm.cli.parse import parse
+from spherelm.console import open_console
 from spherelm.errors import UserError
 from spherelm.validate import require_int
 
@@ -115,9 +116,7 @@ def _progress(run: str) -> Callable[[int, Evaluation], None]:
 
 
 def _print_table(curves: list[LengthCurve], metric: Metric) -> None:
-    from rich.console import Console
     from rich.table import Table
-    from rich.text import Text
 
     several = len({curve.tokenizer for curve in curves}) > 1
     table = Table(title=f"{metric.replace('-', ' ')} by length of context")
@@ -130,5 +129,5 @@ def _print_table(curves: list[LengthCurve], metric: Metric) -> None:
         names = (curve.label, curve.tokenizer) if several else (curve.label,)
         digits = 2 if metric == "perplexity" else 4
         numbers = (f"{value:.{digits}f}" for value in curve.values(metric))
-        table.add_row(*map(Text, names), *numbers)
-    Console().print(table)
+        table.add_row(*names, *numbers)
+    open_console().print(table)

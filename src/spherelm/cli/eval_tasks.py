@@ -12,6 +12,7 @@ import tyro
 
 from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
+from spherelm.console import open_console
 from spherelm.errors import UserError
 
 if TYPE_CHECKING:
@@ -160,7 +161,6 @@ def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
 
 
 def _print_table(run: str, scores: list[TaskScore], average: float | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=run)
@@ -176,4 +176,4 @@ def _print_table(run: str, scores: list[TaskScore], average: float | None) -> No
                 )
     if average is not None:
         table.add_row("average of five", "", "", "acc", f"{average:.4f}", style="bold")
-    Console().print(table)
+    open_console().print(table)

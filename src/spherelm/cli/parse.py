@@ -54,14 +54,19 @@ def long_forms(argv: list[str], short_forms: Mapping[str, str]) -> list[str]:
 
 def value_of(flag: str, argv: list[str]) -> str | None:
     """The value given to a flag on which the defaults of others depend, before all are parsed."""
+    values = []
     for i, word in enumerate(argv):
         if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
+            values.append(word.partition("=")[2])
         if word == flag:
             if i + 1 == len(argv):
                 raise UserError(f"{flag} needs a value")
-            return argv[i + 1]
-    return None
+            values.append(argv[i + 1])
+    if len(values) > 1:
+        raise UserError(f"{flag} is given {len(values)} times; give it once")
+    if values == [""]:
+        raise UserError(f"{flag} is empty; give it a value, or leave it out")
+    return values[0] if values else None
 
 
 def _divided(argv: list[str]) -> list[str]:

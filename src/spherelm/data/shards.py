@@ -154,7 +154,7 @@ def read_json(path: Path, format_name: str, version: int) -> dict[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise UserError(f"{path} is damaged: it is not JSON") from None
     if not isinstance(values, dict) or values.pop("format", None) != format_name:
         raise UserError(f"{path} is not a {format_name}")

@@ -100,6 +100,14 @@ def _files(given: str) -> list[Path]:
     return files
 
 
+def _check_name(path: Path) -> None:
+    """The names of inputs are written down, in UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the name {str(path)!a} is not UTF-8; rename the file") from None
+
+
 def _kind(path: Path) -> str:
     """The suffix that says what a file holds, below any compression."""
     return (path.with_suffix("") if path.suffix in COMPRESSION else path).suffix.lower()
@@ -135,11 +143,18 @@ class _File:
 
 
 def _check_file(path: Path) -> None:
+    _check_name(path)
     try:
         with open(path, "rb"):
             pass
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None or sys.stdin.closed:
+        raise UserError("cannot read -: stdin is closed")
+    return sys.stdin.buffer
 
 
 def _lines(path: Path | None, at: Position) -> Iterator[str]:
@@ -148,7 +163,7 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
     opener = None if path is None else COMPRESSION.get(path.suffix)
     number = 0
     try:
-        with nullcontext(sys.stdin.buffer) if path is None else open(path, "rb") as raw:
+        with nullcontext(_stdin()) if path is None else open(path, "rb") as raw:
             stream = raw if opener is None else cast(BinaryIO, opener(raw, "rb"))
             # Only \n ends a line, and nothing is translated: text is kept as it is.
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
@@ -179,7 +194,9 @@ class TextFile:
         return None if self.path is None else self.path.stat().st_size
 
     def check(self) -> None:
-        if self.path is not None:
+        if self.path is None:
+            _stdin()
+        else:
             _check_file(self.path)
 
     def pieces(self, at: Position) -> Iterator[Piece]:
@@ -198,7 +215,7 @@ class JsonLines(_File):
                 continue
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise UserError(f"{self.path} line {number} is not JSON") from None
             text = row.get(self.field) if isinstance(row, dict) else None
             if not isinstance(text, str):

@@ -194,7 +194,7 @@ def _configured_end(config: Path) -> str | None:
         return None
     try:
         token = json.loads(config.read_text(encoding="utf-8")).get("eos_token")
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError):
         raise UserError(f"{config} is damaged: it is not JSON") from None
     return token.get("content") if isinstance(token, dict) else token
 

@@ -66,8 +66,10 @@ def _digest(question: tuple[Any, ...]) -> str:
 def _whole_lines(file: Path) -> list[dict[str, Any]]:
     if not file.is_file():
         return []
-    complete = file.read_text(encoding="utf-8").split("\n")[:-1]
     try:
+        complete = file.read_text(encoding="utf-8").split("\n")[:-1]
         return [json.loads(line) for line in complete]
-    except ValueError:
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, RecursionError):
         raise UserError(f"{file} is damaged; remove it to begin again") from None

@@ -227,7 +227,7 @@ def _read_safetensors(folder: Path) -> dict[str, Tensor]:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         value = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise UserError(f"{file} is damaged: it is not a JSON object")
