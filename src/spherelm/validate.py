@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from pathlib import Path
 
 from spherelm.errors import UserError
 
@@ -35,6 +37,22 @@ def _short(value: int) -> str:
     """A number too long for a line by the number of its digits."""
     digits = int(value.bit_length() * 0.30103) + 1
     return f"{value}" if digits < 50 else f"one of about {digits} digits"
+
+
+def require_folder(name: str, path: str) -> None:
+    """`path` is a folder, or one that can be made: asked before hours are spent on what goes there.
+
+    The first part of it that is there must be a folder that may be written.
+    """
+    if not path:
+        raise UserError(f"{name} is empty; name a folder")
+    there = Path(path)
+    while not os.path.lexists(there) and there != there.parent:
+        there = there.parent
+    if not there.is_dir():
+        raise UserError(f"{name} {path} cannot be made: {there} is no folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError(f"{name} {path} cannot be written: permission denied for {there}")
 
 
 def require_positive(name: str, value: object) -> None:

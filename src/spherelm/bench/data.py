@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.parse import parse
 from spherelm.console import open_console
+from spherelm.validate import require_int, require_positive
 
 if TYPE_CHECKING:
     from spherelm.data.tokenizer_library import LibraryTokenizer
@@ -49,6 +50,12 @@ class BenchDataFlags:
     """Processes of `prepare` and threads of the library. Unset: all cores."""
     json: bool = False
     """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        require_positive("--seconds", self.seconds)
+        require_int("--rounds", self.rounds)
+        if self.workers is not None:
+            require_int("--workers", self.workers)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from spherelm.cli.parse import parse
+from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     import torch
@@ -48,6 +50,15 @@ class DecodeFlags:
     """cpu, cuda, or auto for the fastest there is."""
     json: bool = False
     """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "prompt", "repeats"):
+            require_int(f"--{name}", getattr(self, name))
+        require_int("--new", self.new, at_least=2)  # the first token and the others are told apart
+        for length in self.prompts:
+            require_int("--prompts", length)
+        if not self.archs:
+            raise UserError("--archs needs gpt, ngpt or both")
 
 
 @dataclass(frozen=True)

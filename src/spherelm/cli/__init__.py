@@ -106,7 +106,7 @@ def _of_the_system(error: OSError) -> str:
     """A full disk, a name too long, a folder that may not be written: what, and where."""
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
-        return f"cannot go on: {reason}"
+        return f"cannot read or write: {reason}"
     name = str(error.filename)
     return f"{name if len(name) <= 120 else f'{name[:117]}...'}: {reason}"
 

@@ -16,7 +16,7 @@ from spherelm.cli.generate import DTypeName
 from spherelm.cli.parse import parse
 from spherelm.console import open_console
 from spherelm.errors import UserError
-from spherelm.validate import require_int
+from spherelm.validate import require_folder, require_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,6 +59,8 @@ def main(argv: list[str]) -> int:
         raise UserError("eval length needs at least one run, and lengths of at least 1")
     if flags.limit is not None:
         require_int("--limit", flags.limit)
+    if flags.out is not None:
+        require_folder("--out", flags.out)
     for run in flags.runs:
         if flags.runs.count(run) > 1:
             raise UserError(f"{run} is named twice; name each run once")

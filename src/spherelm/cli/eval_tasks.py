@@ -14,6 +14,7 @@ from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
 from spherelm.console import open_console
 from spherelm.errors import UserError
+from spherelm.validate import require_folder
 
 if TYPE_CHECKING:
     import torch
@@ -64,9 +65,10 @@ def main(argv: list[str]) -> int:
     if flags.batch_size < 1:
         raise UserError(f"--batch-size must be at least 1, not {flags.batch_size}")
     data = None if flags.data is None else Path(flags.data)
-    if data is not None:
-        _check_files(tasks, data)
-    scores, environment = _measure(flags, tasks, data)
+    if flags.out is not None:
+        require_folder("--out", flags.out)
+    saved = _check_questions(flags, tasks, data)
+    scores, environment = _measure(flags, saved, tasks, data)
 
     from spherelm.eval.harness import average_accuracy
 
@@ -91,24 +93,33 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def _check_files(tasks: tuple[PaperTask, ...], data: Path) -> None:
-    """Read every file before the first minute is spent on a model."""
-    from spherelm.eval.tasks.local import read_task
+def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> Saved:
+    """Find the model and read every question before the first minute is spent on answers."""
+    from spherelm.exchange.load import find_saved
 
-    for task in tasks:
-        read_task(task.name, data)
+    if data is not None:
+        from spherelm.eval.tasks.local import read_task
+
+        for task in tasks:
+            read_task(task.name, data)
+    saved = find_saved(flags.run)
+    if data is None:
+        from spherelm.eval.harness import load_task
+
+        for task in tasks:
+            load_task(task)
+    return saved
 
 
 def _measure(
-    flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None
+    flags: TaskFlags, saved: Saved, tasks: tuple[PaperTask, ...], data: Path | None
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what they were measured with."""
     from spherelm.eval.harness import evaluate_task, harness_model
-    from spherelm.exchange.load import find_saved, find_tokenizer, read_weights
+    from spherelm.exchange.load import find_tokenizer, read_weights
     from spherelm.train.device import choose_device
 
     device = choose_device(flags.device)
-    saved = find_saved(flags.run)
     tokenizer = find_tokenizer(saved, flags.tokenizer)
     model = read_weights(saved).to(device).eval()
     dtype = inference_dtype(flags.dtype, device.type)

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
+from spherelm.data import hub
 from spherelm.data.dataset import read_nanogpt
 from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
 from spherelm.data.tokenizer import Tokenizer, missing_package
@@ -288,17 +289,33 @@ class HubDataset:
             raise missing_package("datasets", "a Hugging Face dataset") from None
         name, _, rest = self.name.removeprefix(HUB).partition(":")
         config, _, split = rest.partition(":")
+        if not name:
+            raise UserError(f"{self.name} names no dataset; write hf:NAME[:CONFIG[:SPLIT]]")
+        here = Path(name).exists()
+        answers = here or hub.answers()
         try:
-            return datasets.load_dataset(
-                name, config or None, split=split or "train", streaming=True
-            )
+            with hub.use(answers):
+                return datasets.load_dataset(
+                    name, config or None, split=split or "train", streaming=True
+                )
         except Exception as error:  # the network, the hub and the dataset's own mistakes
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"cannot open {self.name}: {reason}") from None
+            raise UserError(f"cannot open {self.name}: {hub.explain(error, answers)}") from None
 
     def pieces(self, at: Position) -> Iterator[Piece]:
-        for row in self._open():
+        for row in self._rows():
             yield from _row_pieces(row.get(self.field), self.field, self.name)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        rows = iter(self._open())
+        while True:
+            try:
+                row = next(rows, None)
+            except Exception as error:  # again the network, and the dataset's own mistakes
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                raise UserError(f"cannot read on in {self.name}: {reason}") from None
+            if row is None:
+                return
+            yield row
 
 
 @dataclass(frozen=True)

@@ -88,6 +88,8 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
 
     `end_of_document` is the token that ends a document, where the tokenizer has none of the usual.
     """
+    if not isinstance(spec, (str, Path)) or not str(spec).strip():
+        raise UserError(f"a tokenizer is named by a word or a path, not {spec!r}")
     if str(spec) == "bytes":
         return ByteTokenizer()
     path, name = Path(spec), None

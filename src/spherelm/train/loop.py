@@ -50,6 +50,7 @@ from spherelm.train.state import (
     restore_tensors,
 )
 from spherelm.train.stopwatch import Stopwatch
+from spherelm.train.trackers import check_trackers
 
 
 @dataclass(frozen=True)
@@ -117,6 +118,7 @@ def train(
 ) -> TrainResult:
     """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes."""
     check_data(run, dataset)
+    check_trackers(run)
     with kernels.force_attention(run.train.attention):
         return _train(run, dataset, out, resume, force, reporter)
 
