@@ -67,7 +67,7 @@ class DataConfig:
     """Whether attention stays inside a document where several share a sequence."""
 
     def __post_init__(self) -> None:
-        if self.path is not None and not isinstance(self.path, str):
+        if self.path is not None and not (isinstance(self.path, str) and self.path):
             raise UserError(f"data.path must be a folder, not {self.path!r}")
         require_bool("data.within_documents", self.within_documents)
 

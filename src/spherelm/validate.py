@@ -47,12 +47,21 @@ def require_folder(name: str, path: str) -> None:
     if not path:
         raise UserError(f"{name} is empty; name a folder")
     there = Path(path)
-    while not os.path.lexists(there) and there != there.parent:
+    while not _is_there(there) and there != there.parent:
         there = there.parent
     if not there.is_dir():
         raise UserError(f"{name} {path} cannot be made: {there} is no folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise UserError(f"{name} {path} cannot be written: permission denied for {there}")
+
+
+def _is_there(path: Path) -> bool:
+    """Whether anything is, a link to nowhere too; an OSError where no such thing can be."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
 
 
 def require_positive(name: str, value: object) -> None:

@@ -69,6 +69,7 @@ class _Cost:
 
 def main(argv: list[str]) -> int:
     flags = parse(BenchDataFlags, argv, "bench data")
+    _check_inputs(flags)
     report = {
         "machine": _machine(),
         "loader": measure_loader(flags.seconds),
@@ -79,6 +80,17 @@ def main(argv: list[str]) -> int:
     else:
         _print_tables(report)
     return 0
+
+
+def _check_inputs(flags: BenchDataFlags) -> None:
+    """What cannot be read is refused before the first round."""
+    from spherelm.data.sources import find_sources
+    from spherelm.data.tokenizer_library import LibraryTokenizer
+
+    if flags.text is not None:
+        find_sources([flags.text])
+    if flags.tokenizer is not None:
+        LibraryTokenizer.load(flags.tokenizer)
 
 
 def _machine() -> dict[str, Any]:

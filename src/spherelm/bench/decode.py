@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
 
     device = choose_device(flags.device)
     on_cuda = device.type == "cuda"
-    size = flags.size or ("0.5b-1k" if on_cuda else "nano")
+    size = ("0.5b-1k" if on_cuda else "nano") if flags.size is None else flags.size
     modes = flags.modes or (("fused", "compiled", "graph") if on_cuda else ("eager",))
     speed = copy_speed(device)
     results = [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import re
 import sys
 
 from spherelm.cli import process
@@ -115,9 +116,11 @@ def _of_memory(error: Exception) -> str | None:
     """A shortage of memory in one line; None for what is something else."""
     reason = str(error).split("\n")[0]
     shortages = ("can't allocate memory", "out of memory", "not enough memory", "size calculation")
-    if isinstance(error, MemoryError) or any(words in reason for words in shortages):
-        return f"there is not enough memory for this: {reason or 'make it smaller'}"
-    return None
+    if not isinstance(error, MemoryError) and not any(words in reason for words in shortages):
+        return None
+    wanted = re.search(r"allocate (\d+) bytes", reason)
+    what = reason if wanted is None else f"{int(wanted[1]) / 2**30:,.1f} GiB more were asked for"
+    return f"there is not enough memory for this{f': {what}' if what else ''}"
 
 
 def _help() -> str:

@@ -13,6 +13,7 @@ from spherelm.config import DataConfig, TrainConfig
 from spherelm.console import open_console
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.validate import require_positive
 
 if TYPE_CHECKING:
     from spherelm.experiments.compare import Comparison
@@ -75,6 +76,9 @@ def _compare(flags: CompareFlags) -> int:
     from spherelm.experiments import compare as comparing
     from spherelm.experiments.display import open_display
 
+    for name, rate in (("--gpt-lr", flags.gpt_lr), ("--ngpt-lr", flags.ngpt_lr)):
+        if rate is not None:
+            require_positive(name, rate)
     out = Path(flags.out)
     dataset = open_dataset(flags.data.path)
     rates: dict[Arch, float | None] = {"gpt": flags.gpt_lr, "ngpt": flags.ngpt_lr}

@@ -13,8 +13,7 @@ import tyro
 from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
 from spherelm.console import open_console
-from spherelm.errors import UserError
-from spherelm.validate import require_folder
+from spherelm.validate import require_folder, require_int
 
 if TYPE_CHECKING:
     import torch
@@ -60,10 +59,9 @@ def main(argv: list[str]) -> int:
     from spherelm.eval.tasks.catalog import choose_tasks
 
     tasks = choose_tasks(flags.tasks)
-    if flags.limit is not None and flags.limit < 1:
-        raise UserError(f"--limit must be at least 1, not {flags.limit}")
-    if flags.batch_size < 1:
-        raise UserError(f"--batch-size must be at least 1, not {flags.batch_size}")
+    if flags.limit is not None:
+        require_int("--limit", flags.limit)
+    require_int("--batch-size", flags.batch_size)
     data = None if flags.data is None else Path(flags.data)
     if flags.out is not None:
         require_folder("--out", flags.out)

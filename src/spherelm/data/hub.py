@@ -32,7 +32,7 @@ def may_be_a_name(spec: str) -> bool:
     """Whether `spec` can be a name on the hub, NAME or OWNER/NAME, rather than a path misspelt."""
     if not re.fullmatch(r"[\w][\w.\-]*(/[\w][\w.\-]*)?", spec, re.ASCII):
         return False
-    return not Path(spec).parent.is_dir() if "/" in spec else nearest_here(spec) is None
+    return not Path(spec).parent.exists() if "/" in spec else nearest_here(spec) is None
 
 
 def nearest_here(name: str) -> str | None:

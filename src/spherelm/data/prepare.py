@@ -55,6 +55,8 @@ class PrepareConfig:
     def __post_init__(self) -> None:
         if not self.inputs:
             raise UserError("there is no input: name files, folders, globs, hf:NAME or - for stdin")
+        if self.train_tokenizer is not None:
+            require_int("--train-tokenizer", self.train_tokenizer, at_most=2**31)
         if self.tokenizer is not None and self.train_tokenizer is not None:
             raise UserError("--tokenizer and --train-tokenizer exclude each other; give one")
         if self.val and self.val_fraction is not None:

@@ -219,10 +219,10 @@ def _read_json(path: Path, checkpoint: Path) -> dict[str, Any]:
         raise UserError(
             f"{checkpoint} is damaged: {path.name} cannot be read; {_advice(checkpoint)}"
         ) from None
-    except ValueError:
-        raise UserError(
-            f"{checkpoint} is damaged: {path.name} is not JSON; {_advice(checkpoint)}"
-        ) from None
+    except (ValueError, RecursionError):
+        value = {}
+    if not isinstance(value, dict) or not value:
+        raise UserError(f"{checkpoint} is damaged: {path.name} is not JSON; {_advice(checkpoint)}")
     return value
 
 
