@@ -84,6 +84,8 @@ def _coerce(hint: Any, value: Any) -> Any:
 
 def read_toml(path: str | Path, base: C) -> C:
     """`base` with the fields that a TOML file gives."""
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"a config is named by its file, not {path!r}")
     try:
         text = Path(path).read_text(encoding="utf-8")
         values = tomllib.loads(text)

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from spherelm.cli import main
+from spherelm.errors import UserError
 from tests.faults import sandbox
+from tests.faults.bad_calls import calls
 from tests.faults.bad_inputs import BadInput, rows
 
 pytest.importorskip("tokenizers")
@@ -64,3 +66,22 @@ def test_bad_input(bad: BadInput, here: Path) -> None:
     assert said.isascii() or "\x1b" not in said
     assert bad.says.replace("-", "_") in said.replace("-", "_")  # --batch-size is batch_size
     assert out.getvalue() == ""
+
+
+def test_bad_calls_of_the_api(here: Path) -> None:
+    """Values of the wrong type or size are refused as a `UserError`, where they are given."""
+    before, wrong, tried = sandbox.listing(here), [], 0
+    for bad in calls():
+        tried += 1
+        try:
+            bad.call()
+        except UserError as error:
+            if "\n" in str(error) or bad.says not in str(error):
+                wrong.append(f"{bad.id}: {error}")
+        except Exception as error:  # what the test is about: anything else is a bug
+            wrong.append(f"{bad.id}: {type(error).__name__}: {error}")
+        else:
+            wrong.append(f"{bad.id}: accepted")
+    assert not wrong, f"{len(wrong)} of {tried}:\n" + "\n".join(wrong)
+    assert tried >= 250
+    assert sandbox.listing(here) == before

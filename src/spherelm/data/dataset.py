@@ -131,6 +131,8 @@ def open_dataset(
         from spherelm.data.builtin import open_builtin
 
         return open_builtin()
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"data is named by its folder, not {path!r}")
     path = Path(path)
     if (path / MANIFEST).is_file():
         return _open_prepared(path, verify)

@@ -72,6 +72,8 @@ def load_model(path: str | Path, tokenizer: str | None = None) -> Loaded:
 
 def find_saved(path: str | Path) -> Saved:
     """What kind of folder `path` is, with the configuration of the model in it."""
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"a model is named by its folder, not {path!r}")
     path = Path(path)
     if not path.is_dir():
         raise UserError(f"{path} does not exist; give a run, a checkpoint or an exported folder")

@@ -19,6 +19,7 @@ from spherelm.errors import UserError
 from spherelm.kernels.dispatch import LONGEST_ROW, runs_triton
 from spherelm.kernels.reference import normalize
 from spherelm.model.sphere import local_rows, unit_matrices
+from spherelm.validate import require_fraction, require_non_negative
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -72,6 +73,13 @@ class AdamW(torch.optim.AdamW):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
+        require_non_negative("lr", lr)
+        require_non_negative("eps", eps)
+        require_non_negative("weight_decay", weight_decay)
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise UserError(f"betas must be two numbers, not {betas!r}")
+        for beta in betas:
+            require_fraction("betas", beta)
         super().__init__(parameter_groups(model, weight_decay), lr=lr, betas=betas, eps=eps)
         self._factor: Tensor | None = None
 
