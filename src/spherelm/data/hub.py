@@ -45,7 +45,7 @@ def nearest_here(name: str) -> str | None:
 @contextlib.contextmanager
 def use(answers: bool) -> Iterator[None]:
     """The context to use the hub's libraries in: from their cache alone if nobody answers."""
-    if answers or _is_offline():
+    if answers:
         yield
         return
     switches: list[tuple[Any, str]] = []
@@ -56,8 +56,8 @@ def use(answers: bool) -> Iterator[None]:
                 __import__(module)
                 switches.append((sys.modules[module], "HF_HUB_OFFLINE"))
         for owner, name in switches:
+            later.callback(setattr, owner, name, getattr(owner, name))
             setattr(owner, name, True)
-            later.callback(setattr, owner, name, False)
         yield
 
 
@@ -76,11 +76,15 @@ def explain(error: Exception, answers: bool) -> str:
 
 @contextlib.contextmanager
 def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
     os.environ[name] = value
     try:
         yield
     finally:
-        del os.environ[name]
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _endpoint() -> str:

@@ -99,12 +99,16 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
 
 
 def _write_model(folder: Path, model: Transformer, fold: bool) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors = to_hf_tensors({name: t.detach() for name, t in model.state_dict().items()})
     if fold:
         tensors = fold_scales(tensors, model.config)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    try:
+        save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    except SafetensorError as error:  # a full disk, too
+        raise UserError(f"cannot write the weights: {str(error).splitlines()[0]}") from None
     durable.force_to_disk(folder / "model.safetensors")
     dtype = str(next(matrices(model))[1].dtype).removeprefix("torch.")
     durable.write_json(folder / "config.json", to_hf_config(model.config, dtype, fold))
