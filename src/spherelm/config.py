@@ -67,7 +67,7 @@ class DataConfig:
     """Whether attention stays inside a document where several share a sequence."""
 
     def __post_init__(self) -> None:
-        if self.path is not None and not isinstance(self.path, str):
+        if self.path is not None and not (isinstance(self.path, str) and self.path):
             raise UserError(f"data.path must be a folder, not {self.path!r}")
         require_bool("data.within_documents", self.within_documents)
 
@@ -118,7 +118,8 @@ class TrainConfig:
     def __post_init__(self) -> None:
         for name in ("steps", "batch_size", "log_every", "eval_sequences", "keep_last"):
             require_int(f"train.{name}", getattr(self, name))
-        for name in ("seed", "eval_every", "checkpoint_every"):
+        require_int("train.seed", self.seed, at_least=0, at_most=2**64 - 1)
+        for name in ("eval_every", "checkpoint_every"):
             require_int(f"train.{name}", getattr(self, name), at_least=0)
         if self.micro_batch_size is not None:
             require_int("train.micro_batch_size", self.micro_batch_size)
@@ -155,6 +156,15 @@ class ParallelConfig:
         require_int("parallel.replicate", self.replicate)
 
 
+_SECTIONS = {
+    "model": ModelConfig,
+    "optim": OptimConfig,
+    "data": DataConfig,
+    "train": TrainConfig,
+    "parallel": ParallelConfig,
+}
+
+
 @dataclass(frozen=True)
 class RunConfig:
     """Everything that decides a training run."""
@@ -166,6 +176,9 @@ class RunConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self) -> None:
+        for name, kind in _SECTIONS.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise UserError(f"{name} must be a {kind.__name__}, not {value!r}")
         if self.model.arch == "ngpt" and self.optim.weight_decay:
             raise UserError(
                 "optim.weight_decay must be 0 for nGPT, whose weights have unit norm, "

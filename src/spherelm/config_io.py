@@ -96,6 +96,8 @@ def _coerce(hint: Any, value: Any) -> Any:
 
 def read_toml(path: str | Path, base: C, sealed: bool = False) -> C:
     """`base` with the fields that a TOML file gives; `sealed`: a seal in it must hold."""
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"a config is named by its file, not {path!r}")
     values = toml_values(path, sealed)
     try:
         return merge(base, values)

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from spherelm.errors import UserError
+
 _CHUNK = 1 << 22
 
 
@@ -87,7 +89,12 @@ def _new_file(path: Path) -> int:
 
 def write_text(path: Path, text: str) -> None:
     """Put `text` at `path`, whole or not at all."""
-    write_bytes(path, text.encode("utf-8"))
+    try:
+        content = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        name = ascii(error.object[max(0, error.start - 20) : error.end])
+        raise UserError(f"cannot write {path}: a name in it, ...{name}, is not UTF-8") from None
+    write_bytes(path, content)
 
 
 def write_json(path: Path, value: Any) -> None:

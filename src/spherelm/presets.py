@@ -179,6 +179,8 @@ def names() -> list[str]:
 
 def get(name: str) -> RunConfig:
     """The preset called `name`; a name without `gpt-` or `ngpt-` means nGPT."""
+    if not isinstance(name, str):
+        raise UserError(f"a preset has a name, such as ngpt-nano, not {name!r}")
     full = name if name.partition("-")[0] in ARCHS else f"ngpt-{name}"
     if full not in names():
         raise UserError(f"unknown preset {name!r}; {nearest(full, names())}")

@@ -13,6 +13,7 @@ import torch
 
 from spherelm.cli import main
 from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.length import (
     LengthCurve,
@@ -37,9 +38,9 @@ def write_books(folder: Path, sizes: tuple[int, ...] = (300, 400, 20)) -> Path:
 
 def test_each_length_by_hand(tmp_path: Path) -> None:
     model = byte_model()
-    books = read_books(write_books(tmp_path / "books"), BYTES, 256)
+    (books,) = read_books(write_books(tmp_path / "books"), [BYTES], 256)
     assert books.shape == (2, 257)  # the third is too short
-    curve = length_curve(model, books, (32, 128, 256), tokens_per_batch=300)
+    curve = length_curve(model, BYTES, books, (32, 128, 256), tokens_per_batch=300)
     model.extend_context(256)
     for length, loss in zip(curve.lengths, curve.losses, strict=True):
         nats = 0.0
@@ -52,11 +53,13 @@ def test_each_length_by_hand(tmp_path: Path) -> None:
         assert math.isclose(loss, nats / 512, rel_tol=1e-5)
     assert curve.tokens == 512
     assert curve.perplexities == tuple(math.exp(loss) for loss in curve.losses)
+    assert curve.bits_per_byte == tuple(loss / math.log(2) for loss in curve.losses)  # bytes
 
 
 def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:
     model = byte_model()
-    length_curve(model, read_books(write_books(tmp_path / "b"), BYTES, 256), (256,))
+    (books,) = read_books(write_books(tmp_path / "b"), [BYTES], 256)
+    length_curve(model, BYTES, books, (256,))
     with pytest.raises(UserError, match="longer than the context of 64"):
         model(torch.zeros(1, 65, dtype=torch.long))
 
@@ -117,12 +120,18 @@ def test_a_picture_with_plain_numbers(tmp_path: Path, monkeypatch: pytest.Monkey
         (points, ["100", "120", "150", "200", "250"]),
         (beyond, ["50", "100"]),
     ):
-        plot([LengthCurve("GPT, 1,024", 1024, *values, 99)], tmp_path / "length.svg")
+        plot(
+            [LengthCurve("GPT, 1,024", 1024, *values, 99, values[1], "bytes")],
+            tmp_path / "length.svg",
+        )
         axes = pyplot.gcf().axes[0]
         labels = [label.get_text() for label in axes.get_yticklabels()]
         assert set(shown) <= set(labels)
         assert not axes.yaxis.get_minorticklocs().size
-    plot([LengthCurve("GPT, 8", 8, (8,), (900.0,), (math.inf,), 99)], tmp_path / "length.svg")
+    plot(
+        [LengthCurve("GPT, 8", 8, (8,), (900.0,), (math.inf,), 99, (900.0,), "bytes")],
+        tmp_path / "length.svg",
+    )
     monkeypatch.undo()
     pyplot.close("all")
 
@@ -174,7 +183,7 @@ def test_runs_with_one_tokenizer_share_the_books(
 ) -> None:
     read: list[str] = []
 
-    def count(*arguments: object) -> torch.Tensor:
+    def count(*arguments: object) -> list[torch.Tensor]:
         read.append(str(arguments[0]))
         return read_books(*arguments)  # type: ignore[arg-type]
 
@@ -186,6 +195,46 @@ def test_runs_with_one_tokenizer_share_the_books(
     assert read == [books]
 
 
+def test_runs_that_look_alike_get_labels_that_do_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [str(write_run(Path(name), byte_model())) for name in ("one", "[red]two")]
+    books = str(write_books(tmp_path / "books"))
+    options = ["--books", books, "--lengths", "64", "--device", "cpu"]
+    assert main(["eval", "length", *runs, *options, "--json"]) == 0
+    curves = json.loads(capsys.readouterr().out)["curves"]
+    assert [c["label"] for c in curves] == [f"nGPT, 64 ({run})" for run in runs]
+    assert main(["eval", "length", *runs, *options]) == 0
+    assert "([red]two)" in capsys.readouterr().out
+    assert main(["eval", "length", runs[0], runs[0], *options]) == 2
+    assert "is named twice" in capsys.readouterr().err
+
+
+def test_runs_of_different_tokenizers_compare_by_bits_per_byte(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    books = write_books(tmp_path / "books", (3000, 4000, 300))
+    bpe = train_tokenizer(iter([(books / "0.txt").read_text()]), 280)
+    bytes_run = write_run(tmp_path / "bytes", byte_model())
+    bpe_run = write_run(tmp_path / "bpe", byte_model(vocab_size=280))
+    rmtree(bpe_run / "tokenizer")
+    bpe.save(bpe_run / "tokenizer")
+    arguments = ["eval", "length", str(bytes_run), str(bpe_run), "--books", str(books)]
+    arguments += ["--lengths", "64", "256", "--device", "cpu"]
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert "different tokenizers (bytes and bpe-280)" in error
+    assert "use --metric bits-per-byte" in error
+    assert main([*arguments, "--metric", "bits-per-byte", "--json"]) == 0
+    of_bytes, of_bpe = json.loads(capsys.readouterr().out)["curves"]
+    assert of_bytes["tokens"] == of_bpe["tokens"]  # the third book is too short for one of them
+    # The same text in fewer tokens: more bits in each.
+    ratio = of_bpe["bits_per_byte"][0] / (of_bpe["losses"][0] / math.log(2))
+    assert ratio < 0.6
+    assert of_bytes["tokenizer"] == "bytes"
+
+
 def test_a_folder_without_books(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no books"):
-        read_books(tmp_path, BYTES, 8)
+        read_books(tmp_path, [BYTES], 8)

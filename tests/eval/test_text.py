@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 import torch
 
 from spherelm.cli import main
-from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.data.prepare import PrepareConfig, prepare
+from spherelm.data.tokenizer import ByteTokenizer, load_tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.text import text_loss
+from spherelm.exchange.export import export_to_hf, import_from_hf
+from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 
 BYTES = ByteTokenizer()
@@ -69,16 +74,70 @@ def test_validation_set_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["eval", str(run), "--device", "cpu", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["tokens"] == 64 * 64
+    assert report["data"] == "built-in corpus"
+    assert report["sequences"] == 64 < report["sequences_there_are"]
+    assert report["context"] == 64
     # Bytes, and one token for the end of each document.
     assert 1.0 <= report["bits_per_byte"] * math.log(2) / report["loss"] < 1.01
+
+
+def test_it_says_which_part_of_the_validation_set_was_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.chdir(tmp_path)
+    prepare_corpus(tmp_path, count=400)
+    write_run(Path("[bold]run"), byte_model(context=512))
+    assert main(["eval", "[bold]run", "--data", "data", "--device", "cpu"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "[bold]run on the validation set of data: all 4 sequences of 512 tokens" in shown
+    assert main(["eval", "[bold]run", "--data", "data", "--device", "cpu", "--context", "8"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"64 of \d+ sequences of 8 tokens, evenly spread", shown)
+
+
+def test_only_tokens_of_its_own_tokenizer_are_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An imported run does not know its data any more: the built-in bytes are not it."""
+    prepare_corpus(tmp_path, count=400)
+    data, other = tmp_path / "bpe", tmp_path / "other"
+    settings = {"val_fraction": 0.2, "workers": 1}
+    inputs = (str(tmp_path / "text.txt"),)
+    prepare(PrepareConfig(inputs, data, train_tokenizer=280, **settings))
+    prepare(PrepareConfig(inputs, other, train_tokenizer=270, **settings))
+    run = write_run(tmp_path / "run", byte_model(vocab_size=280))
+    rmtree(run / "tokenizer")
+    load_tokenizer(data / "tokenizer").save(run / "tokenizer")
+    imported = import_from_hf(export_to_hf(run, tmp_path / "hf"), tmp_path / "imported")
+    for path in (run, tmp_path / "hf", imported):
+        assert main(["eval", str(path), "--device", "cpu"]) == 2
+        refusal = capsys.readouterr().err
+        assert len(refusal.splitlines()) == 1
+        assert "reads tokens of bpe-280, and " in refusal
+        assert "holds tokens of bytes; name the run's own data with --data" in refusal
+        assert main(["eval", str(path), "--device", "cpu", "--data", str(other)]) == 2
+        assert "holds tokens of bpe-270" in capsys.readouterr().err
+        assert main(["eval", str(path), "--device", "cpu", "--data", str(data)]) == 0
+        capsys.readouterr()
+        assert main(["eval", str(path), "--tokenizer", "bytes", "--text", *inputs]) == 2
+        assert "has a tokenizer of its own, bpe-280, and bytes gives other ids" in (
+            capsys.readouterr().err
+        )
+    rmtree(run / "tokenizer")
+    assert main(["eval", str(run), "--device", "cpu"]) == 2
+    assert "is not the data that it was trained on" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["--batch-size", "-1"], "--batch-size must be a whole number of at least 1"),
+        (["--text", "BINARY", "--batch-size", "0"], "--batch-size must be"),
+        (["--text", "BINARY", "--data", "x"], "exclude each other"),
         (["--text", "missing.txt"], "cannot read the text"),
         (["--text", "BINARY"], "not a text in UTF-8"),
-        (["--context", "0"], "--context must be at least 1"),
+        (["--context", "0"], "--context must be a whole number of at least 1"),
     ],
 )
 def test_mistakes_end_in_one_line(

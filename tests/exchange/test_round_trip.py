@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from spherelm import durable, records
+from spherelm.cli import main
 from spherelm.config import RunConfig
 from spherelm.errors import UserError
 from spherelm.exchange.export import export_to_hf, import_from_hf
@@ -43,6 +44,29 @@ def test_a_model_comes_back_bit_for_bit(variant: str, tmp_path: Path) -> None:
         assert_same_weights(loaded.model, model)
         assert torch.equal(loaded.model(TOKENS), model(TOKENS))
     assert find_saved(back).step == 7
+
+
+@pytest.mark.parametrize("variant", ["tied", "scales: scalar", "scales: fixed", "no qk norm"])
+def test_a_folded_model_computes_and_generates_the_same(
+    variant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = byte_model(**VARIANTS[variant])
+    assert model.s_z is not None
+    with torch.no_grad():
+        model.s_z.stored[0] = -2.0 * model.s_z.stored[0]  # a factor may turn its row over
+    folded = export_to_hf(write_run(tmp_path / "run", model), tmp_path / "hf", fold=True)
+    back = load_model(folded).model
+    # The rounding of a length in float32, for logits of the order of 1.
+    torch.testing.assert_close(back(TOKENS), model(TOKENS), rtol=0, atol=1e-5)
+    texts = []
+    for source in (tmp_path / "run", folded):
+        arguments = ["--prompt", "def", "--temperature", "0", "--max-new-tokens", "8"]
+        assert main(["generate", str(source), *arguments, "--device", "cpu"]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    with pytest.raises(UserError, match="not bit for bit: import one that was exported without"):
+        import_from_hf(folded, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
 
 
 def test_without_our_record_the_hugging_face_config_is_enough(tmp_path: Path) -> None:
@@ -155,7 +179,7 @@ def test_another_version_is_refused(exported: Path) -> None:
     ("changes", "message"),
     [
         ({"model_type": "mamba"}, "describes a 'mamba'"),
-        ({"folded": True}, "folded export"),
+        ({"folded": True}, "said to be a folded export, but holds s_z.weight"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "RoPE of type 'yarn'"),
         ({"scales": {}}, "misstates the field"),
         ({"head_dim": 3}, "head_dim must be"),

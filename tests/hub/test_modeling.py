@@ -171,6 +171,32 @@ def test_the_callback_retracts() -> None:
         as_hf(on_sphere(), fold=True).retract_()
 
 
+def test_our_retraction_finds_the_exported_model_and_any_wrapper_of_it() -> None:
+    import spherelm.hub as hub
+    from spherelm import AdamW, attach_retraction, retract_
+    from spherelm.errors import UserError
+    from spherelm.model.sphere import largest_norm_deviation
+
+    model = as_hf(on_sphere(tie_embeddings=True))
+    model.resize_token_embeddings(300)  # puts other tensors in place
+    wrapped = torch.nn.Sequential(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    attach_retraction(optimizer, wrapped)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert largest_norm_deviation(wrapped) < 1e-6
+    assert not torch.equal(model.s_z.weight, torch.ones_like(model.s_z.weight))
+    with torch.no_grad():
+        model.lm_head.weight.mul_(3)
+    hub.RetractionCallback().on_optimizer_step(None, None, None, model=wrapped)
+    assert largest_norm_deviation(model) < 1e-6
+    with pytest.raises(UserError, match="use an optimizer of torch"):
+        AdamW(model, lr=1e-3)
+    with pytest.raises(UserError, match="an exported nGPT that is not folded"):
+        retract_(as_hf(on_sphere(), fold=True))
+
+
 def test_training_under_the_trainer_stays_on_the_sphere(tmp_path: Path) -> None:
     """The example, on data of its own: norms are 1 after training, and the loss has fallen."""
     from examples.train_with_transformers import main

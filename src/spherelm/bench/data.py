@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.parse import parse
+from spherelm.console import open_console
+from spherelm.validate import require_int, require_positive
 
 if TYPE_CHECKING:
     from spherelm.data.tokenizer_library import LibraryTokenizer
@@ -49,6 +51,12 @@ class BenchDataFlags:
     json: bool = False
     """Print one JSON object."""
 
+    def __post_init__(self) -> None:
+        require_positive("--seconds", self.seconds)
+        require_int("--rounds", self.rounds)
+        if self.workers is not None:
+            require_int("--workers", self.workers)
+
 
 @dataclass(frozen=True)
 class _Cost:
@@ -61,6 +69,7 @@ class _Cost:
 
 def main(argv: list[str]) -> int:
     flags = parse(BenchDataFlags, argv, "bench data")
+    _check_inputs(flags)
     report = {
         "machine": _machine(),
         "loader": measure_loader(flags.seconds),
@@ -71,6 +80,17 @@ def main(argv: list[str]) -> int:
     else:
         _print_tables(report)
     return 0
+
+
+def _check_inputs(flags: BenchDataFlags) -> None:
+    """What cannot be read is refused before the first round."""
+    from spherelm.data.sources import find_sources
+    from spherelm.data.tokenizer_library import LibraryTokenizer
+
+    if flags.text is not None:
+        find_sources([flags.text])
+    if flags.tokenizer is not None:
+        LibraryTokenizer.load(flags.tokenizer)
 
 
 def _machine() -> dict[str, Any]:
@@ -245,10 +265,9 @@ def _documents(path: Path) -> list[str]:
 
 
 def _print_tables(report: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = open_console()
     loader = Table(title="loader, one core, warm page cache")
     for name in ("context", "batch", "within documents", "M tokens/s", "of CPU time"):
         loader.add_column(name, justify="right")

@@ -13,7 +13,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from spherelm.cli.parse import parse
+from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     import torch
@@ -49,6 +51,15 @@ class DecodeFlags:
     json: bool = False
     """Print one JSON object."""
 
+    def __post_init__(self) -> None:
+        for name in ("batch", "prompt", "repeats"):
+            require_int(f"--{name}", getattr(self, name))
+        require_int("--new", self.new, at_least=2)  # the first token and the others are told apart
+        for length in self.prompts:
+            require_int("--prompts", length)
+        if not self.archs:
+            raise UserError("--archs needs gpt, ngpt or both")
+
 
 @dataclass(frozen=True)
 class DecodeResult:
@@ -81,7 +92,7 @@ def main(argv: list[str]) -> int:
 
     device = choose_device(flags.device)
     on_cuda = device.type == "cuda"
-    size = flags.size or ("0.5b-1k" if on_cuda else "nano")
+    size = ("0.5b-1k" if on_cuda else "nano") if flags.size is None else flags.size
     modes = flags.modes or (("fused", "compiled", "graph") if on_cuda else ("eager",))
     speed = copy_speed(device)
     results = [

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.parse import parse
+from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     import torch
@@ -36,6 +37,12 @@ class KernelFlags:
     """cpu, cuda, or auto for the fastest there is."""
     json: bool = False
     """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        require_int("--repeats", self.repeats)
+        for name, value in (("--tokens", self.tokens), ("--d-model", self.d_model)):
+            if value is not None:
+                require_int(name, value)
 
 
 @dataclass(frozen=True)

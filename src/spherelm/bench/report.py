@@ -6,10 +6,10 @@ import platform
 from collections.abc import Sequence
 
 import torch
-from rich.console import Console
 from rich.table import Table
 
 from spherelm import __version__
+from spherelm.console import open_console
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -37,4 +37,4 @@ def print_table(
         table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
     for row in rows:
         table.add_row(*row)
-    Console(width=160).print(table)
+    open_console(width=160).print(table)

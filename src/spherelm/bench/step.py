@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Literal
 
 from spherelm.backends import AttentionBackend
 from spherelm.cli.parse import parse
+from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +52,13 @@ class StepFlags:
     """cpu, cuda, or auto for the fastest there is."""
     json: bool = False
     """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        require_int("--repeats", self.repeats)
+        if self.tokens is not None:
+            require_int("--tokens", self.tokens)
+        if not self.archs:
+            raise UserError("--archs needs gpt, ngpt or both")
 
 
 def main(argv: list[str]) -> int:

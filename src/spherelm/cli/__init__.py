@@ -1,17 +1,21 @@
 """The command line: `spherelm VERB ...`, each verb a module of this package.
 
 Nothing heavy is imported until a verb needs it, so that `spherelm --help` is instant. A mistake of
-the user's ends in one line on stderr and exit status 2; Ctrl-C in status 130.
+the user's, a full disk or too little memory ends in one line on stderr and exit status 2; a loss
+that is not finite in status 3; Ctrl-C in status 130. Output that nobody reads any more, as after
+`| head`, ends the program with status 0.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import os
+import re
 import sys
 import time
 
 from spherelm import launcher
+from spherelm.cli import process
 from spherelm.errors import UserError, nearest
 
 VERBS = {
@@ -31,8 +35,46 @@ PATIENCE = 5.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; the exit status is returned."""
-    argv = sys.argv[1:] if argv is None else argv
+    """Run one verb; the exit status is returned.
+
+    Without arguments it is the program itself: those of the command line, and the streams and
+    signals of a process of its own.
+    """
+    if argv is not None:
+        return _guarded(argv)
+    if not process.take_over():
+        return complain("stdout is closed; give it a file, or /dev/null")
+    try:
+        return _guarded(sys.argv[1:])
+    finally:
+        process.ignore_interrupts()  # all is done but the end of Python itself
+
+
+def _guarded(argv: list[str]) -> int:
+    """Run one verb; whatever a user can cause ends in one line. The rest is a bug."""
+    try:
+        try:
+            return _run(argv)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # a full disk or a closed pipe shows here, not at Python's end
+    except UserError as error:
+        return _say(error)
+    except KeyboardInterrupt:
+        return complain("interrupted", 130) if launcher.is_first() else 130
+    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+        process.discard_output()
+        return 0
+    except OSError as error:
+        process.discard_output()
+        return complain(_of_the_system(error))
+    except (MemoryError, RuntimeError) as error:
+        if (shortage := _of_memory(error)) is None:
+            raise
+        return complain(shortage)
+
+
+def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
@@ -41,34 +83,63 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"spherelm {__version__}")
         return 0
+    for word in argv:
+        if not _is_utf8(word):
+            raise UserError(f"{word!a} is not UTF-8; names and texts must be")
     verb, rest = argv[0], argv[1:]
+    if verb not in VERBS:
+        raise UserError(f"there is no verb {verb!r}; {nearest(verb, VERBS)}")
+    return int(importlib.import_module(f"spherelm.cli.{verb}").main(rest))
+
+
+def complain(message: str, status: int = 2) -> int:
+    """Say what was wrong in one line, whatever names it quotes; returns the exit status."""
+    line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split("\n")))
+    with contextlib.suppress(OSError):
+        print(f"spherelm: {line}", file=sys.stderr, flush=True)
+    return status
+
+
+def _is_utf8(word: str) -> bool:
     try:
-        if verb not in VERBS:
-            raise UserError(f"there is no verb {verb!r}; {nearest(verb, VERBS)}")
-        return int(importlib.import_module(f"spherelm.cli.{verb}").main(rest))
-    except UserError as error:
-        _say(error)
-        return error.exit_status
-    except KeyboardInterrupt:
-        if launcher.is_first():
-            print("spherelm: interrupted", file=sys.stderr)
-        return 130
-    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
-def _say(error: UserError) -> None:
+def _of_the_system(error: OSError) -> str:
+    """A full disk, a name too long, a folder that may not be written: what, and where."""
+    reason = error.strerror or str(error) or type(error).__name__
+    if error.filename is None:
+        return f"cannot read or write: {reason}"
+    name = str(error.filename)
+    return f"{name if len(name) <= 120 else f'{name[:117]}...'}: {reason}"
+
+
+def _of_memory(error: Exception) -> str | None:
+    """A shortage of memory in one line; None for what is something else."""
+    reason = str(error).split("\n")[0]
+    shortages = ("can't allocate memory", "out of memory", "not enough memory", "size calculation")
+    if not isinstance(error, MemoryError) and not any(words in reason for words in shortages):
+        return None
+    wanted = re.search(r"allocate (\d+) bytes", reason)
+    what = reason if wanted is None else f"{int(wanted[1]) / 2**30:,.1f} GiB more were asked for"
+    return f"there is not enough memory for this{f': {what}' if what else ''}"
+
+
+def _say(error: UserError) -> int:
     """Print an error once, however many processes a launcher has started.
 
     Where all raise it alike the first speaks for them. Another process with an error of its own
     waits: if the first has the same one, the launcher ends us meanwhile; if not, it must be said.
     """
     if launcher.is_first():
-        print(f"spherelm: {error}", file=sys.stderr)
-    elif not error.everywhere:
+        return complain(str(error), error.exit_status)
+    if not error.everywhere:
         time.sleep(PATIENCE)
-        print(f"spherelm: rank {launcher.rank()}: {error}", file=sys.stderr)
+        complain(f"rank {launcher.rank()}: {error}")
+    return error.exit_status
 
 
 def _help() -> str:

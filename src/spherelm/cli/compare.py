@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Literal
 
 from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, TrainConfig
+from spherelm.console import open_console
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.validate import require_positive
 
 if TYPE_CHECKING:
     from spherelm.experiments.compare import Comparison
@@ -74,6 +76,9 @@ def _compare(flags: CompareFlags) -> int:
     from spherelm.experiments import compare as comparing
     from spherelm.experiments.display import open_display
 
+    for name, rate in (("--gpt-lr", flags.gpt_lr), ("--ngpt-lr", flags.ngpt_lr)):
+        if rate is not None:
+            require_positive(name, rate)
     out = Path(flags.out)
     dataset = open_dataset(flags.data.path)
     comparing.check_data(dataset)
@@ -110,15 +115,15 @@ def _write(comparison: Comparison, out: Path, display: Display) -> None:
 
 
 def _print(comparison: Comparison, out: Path) -> None:
-    from rich.console import Console
     from rich.panel import Panel
     from rich.table import Table
     from rich.text import Text
 
     from spherelm.experiments.table import caveat, rows, verdict
 
-    console = Console(highlight=False)
-    console.print(f"\n[bold]{verdict(comparison)}[/bold]\n{caveat(comparison)}")
+    console = open_console()
+    console.print(f"\n{verdict(comparison)}", style="bold")
+    console.print(caveat(comparison))
     table = Table("")
     for side in comparison.sides:
         table.add_column(side.name, justify="right")

@@ -12,12 +12,14 @@ import tyro
 
 from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
+from spherelm.console import open_console
 from spherelm.errors import UserError
+from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from spherelm.exchange.load import Loaded, Saved
+    from spherelm.exchange.load import Saved
     from spherelm.model.transformer import Transformer
 
 KINDS = ("length", "tasks")
@@ -34,6 +36,8 @@ class EvalFlags:
     """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
     text: tuple[str, ...] = ()
     """Text files to evaluate on, each a document. Unset: the validation set of the run's data."""
+    data: str | None = None
+    """A folder of the run's data, where it has moved; tokens of another tokenizer are refused."""
     context: int | None = None
     """Tokens the model sees at once. Unset: those it was trained with."""
     batch_size: int = 8
@@ -54,23 +58,16 @@ def main(argv: list[str]) -> int:
         return int(module.main(argv[1:]))
     flags = parse(EvalFlags, argv, "eval")
 
-    from spherelm.exchange.load import Loaded, find_tokenizer, reading
-
-    saved, tokenizer, (model, products) = reading(
-        flags.run,
-        lambda saved: (
-            saved,
-            find_tokenizer(saved, flags.tokenizer),
-            open_model(saved, flags.device, flags.dtype),
-        ),
-    )
-    loaded = Loaded(model, tokenizer, saved.config)
+    require_int("--batch-size", flags.batch_size)
     if flags.context is not None:
-        if flags.context < 1:
-            raise UserError(f"--context must be at least 1, not {flags.context}")
-        loaded.model.extend_context(flags.context)
-    with products:
-        report = _on_texts(loaded, flags) if flags.text else _on_validation(loaded, flags)
+        require_int("--context", flags.context)
+    if flags.text and flags.data is not None:
+        raise UserError("--text and --data exclude each other; give one of them")
+
+    from spherelm.exchange.load import reading
+
+    measure = _on_texts if flags.text else _on_validation
+    report = reading(flags.run, lambda saved: measure(saved, flags))
     if flags.json:
         print(json.dumps({"run": flags.run, **report}))
     else:
@@ -93,40 +90,49 @@ def open_model(
     return model, torch.autocast(chosen.type, torch.bfloat16, enabled=bf16)
 
 
-def _on_texts(loaded: Loaded, flags: EvalFlags) -> dict[str, Any]:
+def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
     from spherelm.eval.text import read_text, text_loss
+    from spherelm.exchange.load import find_tokenizer
 
+    tokenizer = find_tokenizer(saved, flags.tokenizer)
     texts = [read_text(path) for path in flags.text]
-    measured = text_loss(
-        loaded.model,
-        loaded.tokenizer,
-        texts,
-        context=flags.context,
-        batch_size=flags.batch_size,
-    )
+    model, products = _open(saved, flags)
+    with products:
+        measured = text_loss(
+            model, tokenizer, texts, context=flags.context, batch_size=flags.batch_size
+        )
     return {"text": list(flags.text), **dataclasses.asdict(measured)}
 
 
-def _on_validation(loaded: Loaded, flags: EvalFlags) -> dict[str, Any]:
-    from spherelm.data.dataset import open_dataset
-    from spherelm.data.loader import evaluation_batches
+def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
+    from spherelm.data.loader import BlockReader, evaluation_batches
     from spherelm.eval.loss import evaluate
+    from spherelm.exchange.load import open_own_data
 
-    run = loaded.config
-    split = open_dataset(run.data.path, vocab_size=run.model.vocab_size).val
+    run = saved.config
+    dataset = open_own_data(saved, flags.data, flags.tokenizer)
+    context = flags.context or run.model.context
+    there_are = BlockReader(dataset.val, context).n_blocks
+    model, products = _open(saved, flags)
     batches = evaluation_batches(
-        split,
-        context=flags.context or run.model.context,
+        dataset.val,
+        context=context,
         n_sequences=run.train.eval_sequences,
         batch_size=flags.batch_size,
         within_documents=run.data.within_documents,
-        device=loaded.model.E_input.device,
+        device=model.E_input.device,
     )
-    measured = evaluate(loaded.model, batches)
-    bytes_per_token = split.bytes_per_token
+    with products:
+        measured = evaluate(model, batches)
+    bytes_per_token = dataset.val.bytes_per_token
     bits = None if bytes_per_token is None else measured.bits_per_byte(bytes_per_token)
+    builtin = flags.data is None and run.data.path is None
     return {
         "text": "validation set",
+        "data": "built-in corpus" if builtin else str(dataset.path),
+        "sequences": min(run.train.eval_sequences, there_are),
+        "sequences_there_are": there_are,
+        "context": context,
         "loss": measured.loss,
         "perplexity": measured.perplexity,
         "bits_per_byte": bits,
@@ -134,12 +140,30 @@ def _on_validation(loaded: Loaded, flags: EvalFlags) -> dict[str, Any]:
     }
 
 
+def _open(saved: Saved, flags: EvalFlags) -> tuple[Transformer, AbstractContextManager[Any]]:
+    model, products = open_model(saved, flags.device, flags.dtype)
+    if flags.context is not None:
+        model.extend_context(flags.context)
+    return model, products
+
+
+def _what_was_read(report: dict[str, Any]) -> str:
+    """The texts, or which part of which validation set."""
+    if "sequences" not in report:
+        return ", ".join(report["text"])
+    read, there_are = report["sequences"], report["sequences_there_are"]
+    part = f"all {there_are:,}" if read == there_are else f"{read:,} of {there_are:,}"
+    spread = "" if read == there_are else ", evenly spread"
+    return (
+        f"the validation set of {report['data']}: {part} sequences of {report['context']:,} tokens"
+        + spread
+    )
+
+
 def _print_table(run: str, report: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
-    text = report["text"] if isinstance(report["text"], str) else ", ".join(report["text"])
-    table = Table(title=f"{run} on {text}", show_header=False)
+    table = Table(title=f"{run} on {_what_was_read(report)}", show_header=False)
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name in ("loss", "perplexity", "bits_per_byte", "tokens", "text_bytes"):
@@ -147,4 +171,4 @@ def _print_table(run: str, report: dict[str, Any]) -> None:
         if value is not None:
             shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
             table.add_row(name.replace("_", " "), shown)
-    Console().print(table)
+    open_console().print(table)

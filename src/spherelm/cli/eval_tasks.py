@@ -12,7 +12,8 @@ import tyro
 
 from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
-from spherelm.errors import UserError
+from spherelm.console import open_console
+from spherelm.validate import require_folder, require_int
 
 if TYPE_CHECKING:
     import torch
@@ -58,17 +59,17 @@ def main(argv: list[str]) -> int:
     from spherelm.eval.tasks.catalog import choose_tasks
 
     tasks = choose_tasks(flags.tasks)
-    if flags.limit is not None and flags.limit < 1:
-        raise UserError(f"--limit must be at least 1, not {flags.limit}")
-    if flags.batch_size < 1:
-        raise UserError(f"--batch-size must be at least 1, not {flags.batch_size}")
+    if flags.limit is not None:
+        require_int("--limit", flags.limit)
+    require_int("--batch-size", flags.batch_size)
     data = None if flags.data is None else Path(flags.data)
+    if flags.out is not None:
+        require_folder("--out", flags.out)
 
     from spherelm.folders import kinds, place
 
     with place.results(flags.out, kinds.EVAL, inputs=[flags.run, flags.data]):
-        if data is not None:
-            _check_files(tasks, data)
+        _check_questions(flags, tasks, data)
         return _report(flags, tasks, data)
 
 
@@ -98,12 +99,21 @@ def _report(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -
     return 0
 
 
-def _check_files(tasks: tuple[PaperTask, ...], data: Path) -> None:
-    """Read every file before the first minute is spent on a model."""
-    from spherelm.eval.tasks.local import read_task
+def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> None:
+    """Find the model and read every question before the first minute is spent on answers."""
+    from spherelm.exchange.load import find_saved
 
-    for task in tasks:
-        read_task(task.name, data)
+    if data is not None:
+        from spherelm.eval.tasks.local import read_task
+
+        for task in tasks:
+            read_task(task.name, data)
+    find_saved(flags.run)
+    if data is None:
+        from spherelm.eval.harness import load_task
+
+        for task in tasks:
+            load_task(task)
 
 
 def _measure(
@@ -173,7 +183,6 @@ def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
 
 
 def _print_table(run: str, scores: list[TaskScore], average: float | None) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=run)
@@ -189,4 +198,4 @@ def _print_table(run: str, scores: list[TaskScore], average: float | None) -> No
                 )
     if average is not None:
         table.add_row("average of five", "", "", "acc", f"{average:.4f}", style="bold")
-    Console().print(table)
+    open_console().print(table)

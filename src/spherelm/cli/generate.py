@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import time
@@ -97,8 +98,9 @@ def main(argv: list[str]) -> int:
 
 
 def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:
+    first = next(pieces, (0, ""))  # what cannot be continued is refused before it is shown
     print(prompt, end="", flush=True)
-    for _, piece in pieces:
+    for _, piece in itertools.chain([first], pieces):
         print(piece, end="", flush=True)
     print()
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.parse import parse
+from spherelm.console import open_console
 from spherelm.errors import UserError
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ def _report(preset: str, run: RunConfig) -> dict[str, Any]:
 
 
 def _print_report(report: dict[str, Any]) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title=f"{report['preset']} ({report['arch']})", show_header=False)
@@ -101,7 +101,7 @@ def _print_report(report: dict[str, Any]) -> None:
     for part, n in report["training_memory_bytes"].items():
         label = "training memory" if part == "total" else f"  {part.replace('_', ' ')}"
         table.add_row(label, f"{n / 2**30:,.2f} GiB")
-    Console().print(table)
+    open_console().print(table)
 
 
 def _memory_table(flags: InfoFlags) -> int:
@@ -120,7 +120,6 @@ def _memory_table(flags: InfoFlags) -> int:
         print(json.dumps({"memory_bytes_per_gpu": rows}))
         return 0
 
-    from rich.console import Console
     from rich.table import Table
 
     table = Table(title="estimated memory per GPU in GiB (FSDP2, the preset's micro-batch)")
@@ -129,5 +128,5 @@ def _memory_table(flags: InfoFlags) -> int:
         table.add_column(f"{number} GPU{'s' if number > 1 else ''}", justify="right")
     for name, row in rows.items():
         table.add_row(name, *(f"{bytes_ / 2**30:.1f}" for bytes_ in row.values()))
-    Console().print(table)
+    open_console().print(table)
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 from collections.abc import Iterator, Mapping
 from typing import TypeVar
@@ -29,7 +30,9 @@ def parse(flags: type[A], argv: list[str], verb: str, default: A | None = None) 
     complaint = io.StringIO()
     try:
         with _captured(complaint):
-            return read(argv)
+            values = read(argv)
+        _refuse_empty_names(values)
+        return values
     except SystemExit as stop:
         if stop.code in (0, None):
             raise
@@ -39,8 +42,22 @@ def parse(flags: type[A], argv: list[str], verb: str, default: A | None = None) 
         with contextlib.suppress(SystemExit), _captured(complaint):
             read(_divided(argv))
         _, meant = _explain(complaint.getvalue())
+    message = message.removeprefix(f"{flags.__name__}: ")
     hint = "" if meant is None else f"; did you mean {meant}?"
     raise UserError(f"{message}{hint} (spherelm {verb} --help lists the options)")
+
+
+NAMES = frozenset(
+    ("out", "data", "config", "books", "run", "runs", "inputs", "folder", "prompts", "text", "val")
+)
+"""Fields that name files and folders. An empty one would mean the folder that one is in."""
+
+
+def _refuse_empty_names(flags: object) -> None:
+    for name in NAMES & vars(flags).keys():
+        value = getattr(flags, name)
+        if value == "" or (isinstance(value, tuple) and "" in value):
+            raise UserError(f"{name} is empty; name a file or folder")
 
 
 def long_forms(argv: list[str], short_forms: Mapping[str, str]) -> list[str]:
@@ -54,14 +71,19 @@ def long_forms(argv: list[str], short_forms: Mapping[str, str]) -> list[str]:
 
 def value_of(flag: str, argv: list[str]) -> str | None:
     """The value given to a flag on which the defaults of others depend, before all are parsed."""
+    values = []
     for i, word in enumerate(argv):
         if word.startswith(f"{flag}="):
-            return word.partition("=")[2]
+            values.append(word.partition("=")[2])
         if word == flag:
             if i + 1 == len(argv):
                 raise UserError(f"{flag} needs a value")
-            return argv[i + 1]
-    return None
+            values.append(argv[i + 1])
+    if len(values) > 1:
+        raise UserError(f"{flag} is given {len(values)} times; give it once")
+    if values == [""]:
+        raise UserError(f"{flag} is empty; give it a value, or leave it out")
+    return values[0] if values else None
 
 
 def _divided(argv: list[str]) -> list[str]:
@@ -112,7 +134,10 @@ def _explain(complaint: str) -> tuple[str, str | None]:
     unknown = [section for section in sections if section[0].startswith("Unrecognized")]
     message = " ".join((unknown or sections)[0]).removeprefix("Error parsing ")
     if message.startswith("Missing from"):
-        names = [row.split()[0] for row in sections[0] if row.startswith("--")]
+        missing = sections[0][1:]  # each has its name in one row and its help in the next
+        names = [row.split()[0] for row in missing if row.startswith("--")]
+        helps = itertools.pairwise(missing)
+        names += [text.split(".")[0] for row, text in helps if row.isupper()]  # has no name: a word
         return f"{' and '.join(names)} must be given", None
     for section in sections:
         if section[0].startswith("Perhaps you meant"):

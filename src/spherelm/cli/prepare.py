@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from spherelm.cli.parse import parse
+from spherelm.console import open_console
 
 if TYPE_CHECKING:
     from spherelm.data.prepare import Report
@@ -73,19 +74,18 @@ def main(argv: list[str]) -> int:
 @contextmanager
 def _progress() -> Iterator[Report]:
     """A bar on stderr with the rate and the time left, where stderr is a terminal."""
-    from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     from spherelm.data import prepare
 
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TextColumn("{task.percentage:>3.0f} %"),
         TextColumn("{task.fields[made]}"),
         TimeRemainingColumn(),
     )
-    console = Console(stderr=True)
+    console = open_console(stderr=True)
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
@@ -105,7 +105,6 @@ def _progress() -> Iterator[Report]:
 
 
 def _print_table(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
 
     tokenizer = manifest["tokenizer"]
@@ -117,4 +116,4 @@ def _print_table(out: str, manifest: dict[str, Any], was_complete: bool) -> None
         counts = (f"{total[name]:,}" for name in ("documents", "tokens", "text_bytes"))
         ratio = f"{total['bytes_per_token']:.3f}"
         table.add_row(split, *counts, ratio, f"{total['shards']:,}")
-    Console().print(table)
+    open_console().print(table)

@@ -109,6 +109,11 @@ class TokenDataset:
         )
 
     @property
+    def tokenizer_fingerprint(self) -> str | None:
+        """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
+        return self._tokenizer_fingerprint
+
+    @property
     def fingerprint(self) -> str:
         """Changes with any token of any split; a run goes on only with the same data."""
         return _digest(f"{name} {split.fingerprint}" for name, split in self._splits.items())
@@ -148,6 +153,8 @@ def open_dataset(
         from spherelm.data.builtin import open_builtin
 
         return open_builtin()
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"data is named by its folder, not {path!r}")
     path = Path(path)
     if (path / MANIFEST).is_file():
         return _open_prepared(path, verify)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm.data.documents import Piece
+from spherelm.data.lifeline import Lifeline, start_worker
 from spherelm.data.shards import DTYPES, Tokens
 from spherelm.data.tokenizer import Tokenizer
 
@@ -91,13 +92,17 @@ def encode_batches(
             yield label, encode_pieces(tokenizer, dtype, batch)
         return
     waiting: deque[tuple[T, Future[Encoded]]] = deque()
-    with ProcessPoolExecutor(
-        workers,
-        # A fork would copy the locks of threads that it does not copy.
-        mp_context=multiprocessing.get_context("spawn"),
-        initializer=_start_worker,
-        initargs=(tokenizer, dtype),
-    ) as pool:
+    # A fork would copy the locks of threads that it does not copy.
+    context = multiprocessing.get_context("spawn")
+    with (
+        contextlib.closing(Lifeline(context)) as lifeline,
+        ProcessPoolExecutor(
+            workers,
+            mp_context=context,
+            initializer=start_worker,
+            initargs=(lifeline, _start_worker, tokenizer, dtype),
+        ) as pool,
+    ):
         try:
             for label, batch in batches:
                 waiting.append((label, pool.submit(_encode_in_worker, batch)))
@@ -125,16 +130,7 @@ def _start_worker(tokenizer: Tokenizer, dtype: str) -> None:
     global _worker
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the pool
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     _worker = tokenizer, dtype
-
-
-def _end_with_parent() -> None:
-    """A parent that is killed cannot say goodbye; without this its workers would wait forever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _encode_in_worker(pieces: list[Piece]) -> Encoded:

@@ -56,8 +56,15 @@ class PrepareConfig:
     workers: int | None = None
 
     def __post_init__(self) -> None:
+        named = (*self.inputs, *self.val) if isinstance(self.inputs, tuple) else (self.inputs,)
+        if not all(isinstance(name, str) for name in named):
+            raise UserError(f"inputs and val must be tuples of names, not {named!r}")
+        if not isinstance(self.out, Path):
+            raise UserError(f"out must be a Path, not {self.out!r}")
         if not self.inputs:
             raise UserError("there is no input: name files, folders, globs, hf:NAME or - for stdin")
+        if self.train_tokenizer is not None:
+            require_int("--train-tokenizer", self.train_tokenizer, at_most=2**31)
         if self.tokenizer is not None and self.train_tokenizer is not None:
             raise UserError("--tokenizer and --train-tokenizer exclude each other; give one")
         if self.val and self.val_fraction is not None:

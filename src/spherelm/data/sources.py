@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
+from spherelm.data import hub
 from spherelm.data.dataset import read_nanogpt
 from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
 from spherelm.data.tokenizer import Tokenizer, missing_package
@@ -104,6 +105,14 @@ def _files(given: str) -> list[Path]:
     return files
 
 
+def _check_name(path: Path) -> None:
+    """The names of inputs are written down, in UTF-8."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"the name {str(path)!a} is not UTF-8; rename the file") from None
+
+
 def _kind(path: Path) -> str:
     """The suffix that says what a file holds, below any compression."""
     return (path.with_suffix("") if path.suffix in COMPRESSION else path).suffix.lower()
@@ -148,11 +157,18 @@ def _stamp(path: Path) -> list[int]:
 
 
 def _check_file(path: Path) -> None:
+    _check_name(path)
     try:
         with open(path, "rb"):
             pass
     except OSError as error:
         raise UserError(f"cannot read {path}: {error.strerror}") from None
+
+
+def _stdin() -> BinaryIO:
+    if sys.stdin is None or sys.stdin.closed:
+        raise UserError("cannot read -: stdin is closed")
+    return sys.stdin.buffer
 
 
 def _lines(path: Path | None, at: Position) -> Iterator[str]:
@@ -161,7 +177,7 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
     opener = None if path is None else COMPRESSION.get(path.suffix)
     number = 0
     try:
-        with nullcontext(sys.stdin.buffer) if path is None else open(path, "rb") as raw:
+        with nullcontext(_stdin()) if path is None else open(path, "rb") as raw:
             stream = raw if opener is None else cast(BinaryIO, opener(raw, "rb"))
             # Only \n ends a line, and nothing is translated: text is kept as it is.
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
@@ -196,7 +212,9 @@ class TextFile:
         return None if self.path is None else _stamp(self.path)
 
     def check(self) -> None:
-        if self.path is not None:
+        if self.path is None:
+            _stdin()
+        else:
             _check_file(self.path)
 
     def pieces(self, at: Position) -> Iterator[Piece]:
@@ -215,7 +233,7 @@ class JsonLines(_File):
                 continue
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 raise UserError(f"{self.path} line {number} is not JSON") from None
             text = row.get(self.field) if isinstance(row, dict) else None
             if not isinstance(text, str):
@@ -289,17 +307,33 @@ class HubDataset:
             raise missing_package("datasets", "a Hugging Face dataset") from None
         name, _, rest = self.name.removeprefix(HUB).partition(":")
         config, _, split = rest.partition(":")
+        if not name:
+            raise UserError(f"{self.name} names no dataset; write hf:NAME[:CONFIG[:SPLIT]]")
+        here = Path(name).exists()
+        answers = here or hub.answers()
         try:
-            return datasets.load_dataset(
-                name, config or None, split=split or "train", streaming=True
-            )
+            with hub.use(answers):
+                return datasets.load_dataset(
+                    name, config or None, split=split or "train", streaming=True
+                )
         except Exception as error:  # the network, the hub and the dataset's own mistakes
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"cannot open {self.name}: {reason}") from None
+            raise UserError(f"cannot open {self.name}: {hub.explain(error, answers)}") from None
 
     def pieces(self, at: Position) -> Iterator[Piece]:
-        for row in self._open():
+        for row in self._rows():
             yield from _row_pieces(row.get(self.field), self.field, self.name)
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        rows = iter(self._open())
+        while True:
+            try:
+                row = next(rows, None)
+            except Exception as error:  # again the network, and the dataset's own mistakes
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                raise UserError(f"cannot read on in {self.name}: {reason}") from None
+            if row is None:
+                return
+            yield row
 
 
 @dataclass(frozen=True)

@@ -93,6 +93,8 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
 
     `end_of_document` is the token that ends a document, where the tokenizer has none of the usual.
     """
+    if not isinstance(spec, (str, Path)) or not str(spec).strip():
+        raise UserError(f"a tokenizer is named by a word or a path, not {spec!r}")
     if str(spec) == "bytes":
         return ByteTokenizer()
     path = Path(spec)
@@ -155,6 +157,18 @@ def _load_foreign(
     from spherelm.data.tokenizer_library import LibraryTokenizer
 
     return LibraryTokenizer.load(spec, end_of_document, name)
+
+
+def same_ids(one: Tokenizer, other: Tokenizer) -> bool:
+    """Whether two tokenizers give every text the same ids.
+
+    An export drops what puts marks around a text (`exchange.tokenizer_files`), which we never ask
+    for: without it, too, it is the same tokenizer.
+    """
+    if one.fingerprint == other.fingerprint:
+        return True
+    contents = [getattr(tokenizer, "content_without_marks", None) for tokenizer in (one, other)]
+    return contents[0] is not None and contents[0] == contents[1]
 
 
 def save_tokenizer(folder: Path, kind: str, content: bytes | None = None, **values: Any) -> None:

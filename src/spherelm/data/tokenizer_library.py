@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import records
+from spherelm.data import hub
 from spherelm.data.tokenizer import fingerprint_of, missing_package, save_tokenizer
 from spherelm.errors import UserError
 
@@ -56,8 +57,10 @@ class LibraryTokenizer:
             if (pair := _gpt2_pair(path)) is not None:
                 return cls(_gpt2_content(*pair), name or path.stem, end_of_document)
             return cls(_read(path), name or path.stem, end_of_document)
-        if path.suffix in (".json", ".bpe", ".txt") or path.is_absolute() or str(spec)[0] == ".":
-            raise UserError(f"tokenizer {spec} does not exist")
+        if path.suffix in (".json", ".bpe", ".txt") or not hub.may_be_a_name(str(spec)):
+            close = hub.nearest_here(str(spec))
+            hint = "" if close is None else f"; did you mean {close!r}?"
+            raise UserError(f"tokenizer {spec} does not exist{hint}")
         return cls._from_hub(str(spec), end_of_document)
 
     @classmethod
@@ -76,15 +79,21 @@ class LibraryTokenizer:
     @classmethod
     def _from_hub(cls, name: str, end_of_document: str | None) -> LibraryTokenizer:
         library = _library()
+        answers = hub.answers()
         try:
-            content = library.Tokenizer.from_pretrained(name).to_str()
+            with hub.use(answers):
+                content = library.Tokenizer.from_pretrained(name).to_str()
         except Exception as error:  # no network, no such name: the library does not tell them apart
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise UserError(
                 f"tokenizer {name!r} is no file and cannot be had from the Hugging Face hub "
-                f"({reason}); give a file or folder"
+                f"({hub.explain(error, answers)}); give a file or folder"
             ) from None
         return cls(content, name, end_of_document)
+
+    @property
+    def content_without_marks(self) -> tuple[str, str]:
+        """What decides the ids of a text: all but what would put marks before or after it."""
+        return json.dumps({**json.loads(self.content), "post_processor": None}), self._end
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids

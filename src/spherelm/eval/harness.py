@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from spherelm.data import hub
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.journal import Journal
@@ -73,17 +74,7 @@ def evaluate_task(
     Data comes from the files in `data`, or from the hub where that is None.
     """
     lm_eval = _import_harness()
-    # The harness's folders with these tasks: to index its thousands of tasks takes seconds.
-    folder = Path(lm_eval.__file__).parent / "tasks"
-    manager = lm_eval.tasks.TaskManager(
-        include_path=[str(folder / name) for name in _FOLDERS], include_defaults=False
-    )
-    spec: dict[str, Any] = {"task": task.name, "num_fewshot": task.shots}
-    if data is not None:
-        spec |= _local_source(task, data, limit)
-    # A member of a group may override its task; a task by itself may not.
-    loaded = manager.load([{"group": "spherelm", "task": [spec]}])
-    loaded["tasks"][task.name].set_fewshot_seed(seed=FEWSHOT_SEED)
+    loaded = load_task(task, data, limit)
     with _quiet_unless_terminal(), _templates_compiled_once(lm_eval):
         results = lm_eval.evaluate(
             lm=model, task_dict=loaded, limit=limit, bootstrap_iters=0, log_samples=False
@@ -98,6 +89,36 @@ def evaluate_task(
     if "acc" in metrics:
         metrics["acc_stderr"] = math.sqrt(metrics["acc"] * (1 - metrics["acc"]) / examples)
     return TaskScore(task, examples, metrics)
+
+
+def load_task(task: PaperTask, data: Path | None = None, limit: int | None = None) -> Any:
+    """A task with its questions: a long way before the first answer if they are on the hub."""
+    lm_eval = _import_harness()
+    # The harness's folders with these tasks: to index its thousands of tasks takes seconds.
+    folder = Path(lm_eval.__file__).parent / "tasks"
+    manager = lm_eval.tasks.TaskManager(
+        include_path=[str(folder / name) for name in _FOLDERS], include_defaults=False
+    )
+    spec: dict[str, Any] = {"task": task.name, "num_fewshot": task.shots}
+    if data is not None:
+        spec |= _local_source(task, data, limit)
+    # A member of a group may override its task; a task by itself may not.
+    group = [{"group": "spherelm", "task": [spec]}]
+    if data is not None:
+        loaded = manager.load(group)
+    else:
+        answers = hub.answers()
+        try:
+            with hub.use(answers), _quiet_unless_terminal():
+                loaded = manager.load(group)
+        except Exception as error:  # the network, the hub and the dataset's own mistakes
+            reason = hub.explain(error, answers)
+            raise UserError(
+                f"cannot get {task.name} from the Hugging Face hub ({reason}); "
+                "give --data a folder with the tasks' files"
+            ) from None
+    loaded["tasks"][task.name].set_fewshot_seed(seed=FEWSHOT_SEED)
+    return loaded
 
 
 _FOLDERS = ("arc", "hellaswag", "winogrande", "wsc273", "lambada", "translation")

@@ -68,8 +68,10 @@ def _digest(question: tuple[Any, ...]) -> str:
 def _whole_lines(file: Path) -> list[dict[str, Any]]:
     if not file.is_file():
         return []
-    complete = file.read_bytes().split(b"\n")[:-1]
     try:
+        complete = file.read_bytes().split(b"\n")[:-1]
         return [records.parse(line, file) for line in complete]
+    except OSError as error:
+        raise UserError(f"cannot read {file}: {error.strerror}") from None
     except records.Damaged:
         raise UserError(f"{file} is damaged; remove it to begin again") from None

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -25,6 +25,9 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.transformer import Transformer
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
+
+Metric = Literal["perplexity", "bits-per-byte"]
+"""Perplexity is per token, and compares between models of one tokenizer only."""
 
 MOST_MARKS = 8
 MARKS_OF_A_DECADE = (
@@ -49,6 +52,23 @@ class LengthCurve:
     perplexities: tuple[float, ...]
     tokens: int
     """Predicted at each length."""
+    bits_per_byte: tuple[float, ...]
+    """The losses per byte of text: what compares between tokenizers."""
+    tokenizer: str
+    """Whose tokens were predicted."""
+
+    def values(self, metric: Metric) -> tuple[float, ...]:
+        """The numbers to show."""
+        return self.perplexities if metric == "perplexity" else self.bits_per_byte
+
+
+def distinct_labels(configs: Sequence[ModelConfig], runs: Sequence[str]) -> list[str]:
+    """A label for each run; where two would be alike, with the name of the run."""
+    labels = [label_of(config) for config in configs]
+    return [
+        f"{label} ({run})" if labels.count(label) > 1 else label
+        for label, run in zip(labels, runs, strict=True)
+    ]
 
 
 def label_of(config: ModelConfig) -> str:
@@ -59,36 +79,43 @@ def label_of(config: ModelConfig) -> str:
 
 
 def read_books(
-    folder: str | Path, tokenizer: Tokenizer, length: int, limit: int | None = None
-) -> torch.Tensor:
-    """The first `length` + 1 tokens of each book (a .txt file) that is long enough: (N, T + 1)"""
+    folder: str | Path, tokenizers: Sequence[Tokenizer], length: int, limit: int | None = None
+) -> list[torch.Tensor]:
+    """The first `length` + 1 tokens of each book, a .txt file, by each tokenizer: (N, T + 1) each.
+
+    Books that are not long enough for all of the tokenizers are left out, so that all read the
+    same ones.
+    """
     files = sorted(Path(folder).glob("*.txt"))
     if not files:
         raise UserError(f"{folder} holds no books: there is no .txt file in it")
-    books: list[list[int]] = []
+    books: list[list[list[int]]] = []
     for file in files:
         if limit is not None and len(books) == limit:
             break
         # A token is at least a byte, and rarely more than 16.
-        ids = tokenizer.encode(read_text(file)[: 16 * (length + 1)])[: length + 1]
-        if len(ids) == length + 1:
+        text = read_text(file)[: 16 * (length + 1)]
+        ids = [tokenizer.encode(text)[: length + 1] for tokenizer in tokenizers]
+        if all(len(each) == length + 1 for each in ids):
             books.append(ids)
     if not books:
         raise UserError(
             f"no book in {folder} has {length + 1:,} tokens; give longer ones or shorter --lengths"
         )
-    return torch.tensor(books)
+    return [torch.tensor(each) for each in zip(*books, strict=True)]
 
 
 def length_curve(
     model: Transformer,
+    tokenizer: Tokenizer,
     books: torch.Tensor,
     lengths: Sequence[int] = LENGTHS,
     *,
+    label: str | None = None,
     tokens_per_batch: int = 32768,
     report: Callable[[int, Evaluation], None] = lambda length, evaluation: None,
 ) -> LengthCurve:
-    """The perplexity of `model` on the books at each length; the largest must be theirs."""
+    """The perplexity of `model` on the tokens of books at each length; the largest is theirs."""
     longest = books.shape[1] - 1
     if max(lengths) != longest or any(longest % length for length in lengths):
         raise UserError(f"every length must divide the longest, {longest:,}, not {list(lengths)}")
@@ -111,33 +138,38 @@ def length_curve(
             report(length, evaluation)
     finally:
         model.rope.rebuild(trained_at)
+    tokens = books[:, 1:].numel()
+    text_bytes = sum(len(tokenizer.decode(book[1:].tolist()).encode()) for book in books)
+    bits = tuple(loss * tokens / math.log(2) / text_bytes for loss in losses)
     return LengthCurve(
-        label_of(model.config),
+        label or label_of(model.config),
         model.config.context,
         tuple(lengths),
         tuple(losses),
         tuple(perplexities),
-        books[:, 1:].numel(),
+        tokens,
+        bits,
+        tokenizer.name,
     )
 
 
-def plot(curves: Sequence[LengthCurve], file: Path) -> None:
+def plot(curves: Sequence[LengthCurve], file: Path, metric: Metric = "perplexity") -> None:
     """All curves in one picture, as PNG."""
     pyplot = _pyplot()
     figure, axes = pyplot.subplots(figsize=(6, 4))
     for curve in curves:
         style = "--" if curve.label.startswith("GPT") else "-"
-        axes.plot(curve.lengths, curve.perplexities, style, marker="o", label=curve.label)
+        axes.plot(curve.lengths, curve.values(metric), style, marker="o", label=curve.label)
     axes.set_xscale("log", base=2)
     lengths = sorted({length for curve in curves for length in curve.lengths})
     axes.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
-    if any(math.isfinite(p) for curve in curves for p in curve.perplexities):
+    if any(math.isfinite(value) for curve in curves for value in curve.values(metric)):
         axes.set_yscale("log")
         marks = round_numbers(*axes.get_ylim())
         axes.set_yticks(marks, [f"{mark:,.10g}" for mark in marks])
     axes.minorticks_off()  # they would be labelled 2 × 10²
     axes.set_xlabel("length of context")
-    axes.set_ylabel("perplexity")
+    axes.set_ylabel(metric.replace("-", " "))
     axes.legend(title="model, trained at")
     axes.grid(alpha=0.3)
     figure.tight_layout()

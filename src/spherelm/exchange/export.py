@@ -86,6 +86,11 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
             raise UserError(
                 f"{source} is already spherelm's own; only an exported folder is imported"
             )
+        if saved.folded:
+            raise UserError(
+                f"{source} is a folded export, which comes back in function but not bit for bit: "
+                "import one that was exported without --fold"
+            )
         tokenizer = None
         with contextlib.suppress(UserError):
             tokenizer = find_tokenizer(saved)
@@ -109,13 +114,17 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
 
 
 def _write_model(folder: Path, model: Transformer, fold: bool) -> None:
+    from safetensors import SafetensorError
     from safetensors.torch import save_file
 
     tensors = to_hf_tensors({name: t.detach() for name, t in model.state_dict().items()})
     if fold:
         tensors = fold_scales(tensors, model.config)
-    with durable.written(folder / "model.safetensors") as file:
-        save_file(tensors, file, metadata={"format": "pt"})
+    try:
+        with durable.written(folder / "model.safetensors") as file:
+            save_file(tensors, file, metadata={"format": "pt"})
+    except SafetensorError as error:  # a full disk, too
+        raise UserError(f"cannot write the weights: {str(error).splitlines()[0]}") from None
     dtype = str(next(matrices(model))[1].dtype).removeprefix("torch.")
     durable.write_json(folder / "config.json", to_hf_config(model.config, dtype, fold))
     if model.config.arch == "ngpt":

@@ -6,6 +6,7 @@ JSON and TOML.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,17 +20,18 @@ from torch.distributed.checkpoint.api import CheckpointException
 from spherelm import durable, records
 from spherelm.config import RunConfig
 from spherelm.config_io import from_dict
-from spherelm.data.dataset import open_dataset
+from spherelm.data.dataset import TokenDataset, open_dataset
 from spherelm.data.tokenizer import (
     DESCRIPTION,
     KINDS,
     Tokenizer,
     load_saved_tokenizer,
     load_tokenizer,
+    same_ids,
 )
 from spherelm.errors import UserError
 from spherelm.exchange.card import check_losses
-from spherelm.exchange.names import from_hf_config, from_hf_tensors, to_hf_config
+from spherelm.exchange.names import from_hf_config, from_hf_tensors, to_hf_config, unfold_scales
 from spherelm.folders.names import beside, step_number
 from spherelm.free_memory import require_memory
 from spherelm.model.flops import count_parameters
@@ -67,6 +69,10 @@ class Saved:
     val_loss: float | None = None
     began: int | None = None
     """The step that the run of a checkpoint set out from, where that is known."""
+    data: str | None = None
+    """Fingerprint of the data that a checkpoint was trained on."""
+    folded: bool = False
+    """Whether scales were multiplied into the matrices of an export."""
 
     @property
     def run_root(self) -> Path:
@@ -99,6 +105,8 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
     A training that goes on removes old checkpoints, and an export may be replaced: where that came
     between, it is read again, from the checkpoint or export that is there now.
     """
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"a model is named by its folder, not {path!r}")
     path = Path(path)
     for attempt in range(ATTEMPTS):
         folder = _folder_of(path)
@@ -142,7 +150,8 @@ def _saved_in(path: Path) -> Saved:
         config = _run_config(state.get("config"), path)
         step = step_number(path / "state.json", state["step"])
         began = records.field({"began": None, **state}, "began", (int, type(None)), path)
-        return Saved("checkpoint", path, config, step, state["val_loss"], began)
+        data = state.get("data")
+        return Saved("checkpoint", path, config, step, state["val_loss"], began, data)
     if (path / "config.json").is_file():
         return _find_export(path)
     raise UserError(
@@ -167,6 +176,8 @@ def read_weights(saved: Saved) -> Transformer:
         checkpoints.load_tensors(saved.folder, tensors)
         return model
     found = _read_safetensors(saved.folder)
+    if saved.folded:
+        found = unfold_scales(found, saved.config.model, str(saved.folder))
     native = from_hf_tensors(found, model.state_dict(), str(saved.folder))
     model.load_state_dict(native, assign=True)
     return model
@@ -185,21 +196,16 @@ def to_device(
 
 def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
     """The tokenizer that was named, else the one kept with the run, else the one of its data."""
+    own = _own_tokenizer(saved)
     if spec is not None:
         tokenizer = load_tokenizer(spec)
-    elif (saved.run_root / "tokenizer").is_dir():
-        tokenizer = load_saved_tokenizer(saved.run_root / "tokenizer")
-    elif saved.kind == "export":
-        if not any((saved.folder / f).is_file() for f in (DESCRIPTION, "tokenizer.json")):
-            raise UserError(f"{saved.folder} has no tokenizer; name one with --tokenizer")
-        tokenizer = load_tokenizer(saved.folder)
-    else:
-        try:
-            tokenizer = open_dataset(saved.config.data.path, verify=False).tokenizer()
-        except UserError as error:
+        if own is not None and not same_ids(tokenizer, own):
             raise UserError(
-                f"no tokenizer for {saved.folder} ({error}); name one with --tokenizer"
-            ) from None
+                f"{saved.run_root} has a tokenizer of its own, {own.name}, and {tokenizer.name} "
+                "gives other ids; leave out --tokenizer"
+            )
+    else:
+        tokenizer = own or _tokenizer_of_data(saved)
     if tokenizer.vocab_size > saved.config.model.vocab_size:
         raise UserError(
             f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} tokens, more than the "
@@ -208,20 +214,70 @@ def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
     return tokenizer
 
 
+def _own_tokenizer(saved: Saved) -> Tokenizer | None:
+    """The tokenizer that was copied into the run, or lies in the exported folder."""
+    if (saved.run_root / "tokenizer").is_dir():
+        return load_saved_tokenizer(saved.run_root / "tokenizer")
+    files = (DESCRIPTION, "tokenizer.json")
+    if saved.kind == "export" and any((saved.folder / file).is_file() for file in files):
+        return load_tokenizer(saved.folder)
+    return None
+
+
+def _tokenizer_of_data(saved: Saved) -> Tokenizer:
+    """The tokenizer of the very data that a checkpoint was trained on, if that is still there."""
+    if saved.kind == "export":
+        raise UserError(f"{saved.folder} has no tokenizer; name one with --tokenizer")
+    try:
+        dataset = open_dataset(saved.config.data.path, verify=False)
+        if saved.data != dataset.fingerprint:
+            raise UserError(f"{dataset.path} is not the data that it was trained on")
+        return dataset.tokenizer()
+    except UserError as error:
+        raise UserError(
+            f"no tokenizer for {saved.folder} ({error}); name one with --tokenizer"
+        ) from None
+
+
+def open_own_data(saved: Saved, path: str | None = None, spec: str | None = None) -> TokenDataset:
+    """The data at `path`, or of the run: refused where its tokens are not those of the model.
+
+    They are if it is the very data the model was trained on, or of the same tokenizer: ids of
+    another would give a loss that means nothing.
+    """
+    run = saved.config
+    dataset = open_dataset(path or run.data.path, vocab_size=run.model.vocab_size)
+    if saved.data == dataset.fingerprint:
+        return dataset
+    tokenizer = find_tokenizer(saved, spec)
+    if dataset.tokenizer_fingerprint == tokenizer.fingerprint:
+        return dataset
+    made_by = None if dataset.tokenizer_fingerprint is None else dataset.tokenizer()
+    if made_by is None or not same_ids(made_by, tokenizer):
+        name = "an unknown tokenizer" if made_by is None else made_by.name
+        raise UserError(
+            f"{saved.run_root} reads tokens of {tokenizer.name}, and {dataset.path} holds tokens "
+            f"of {name}; name the run's own data with --data, or a text with --text"
+        )
+    return dataset
+
+
 def _find_export(folder: Path) -> Saved:
     record_file = folder / EXPORT_RECORD
     record = read_record(record_file) if record_file.is_file() else None
     values = records.read(folder / "config.json")
-    model = from_hf_config(values, str(folder / "config.json"))
+    model, folded = from_hf_config(values, str(folder / "config.json")), bool(values.get("folded"))
     if record is None:  # saved by transformers: no run of ours is known
-        return Saved("export", folder, RunConfig(model=model))
+        return Saved("export", folder, RunConfig(model=model), folded=folded)
     config = _run_config(record["config"], record_file)
-    if from_hf_config(to_hf_config(config.model, ""), str(record_file)) != model:
+    if from_hf_config(to_hf_config(config.model, "", folded), str(record_file)) != model:
         raise UserError(
             f"{folder / 'config.json'} describes another model than {EXPORT_RECORD} beside it; "
             f"export it again (if it was changed on purpose, remove {EXPORT_RECORD})"
         )
-    return Saved("export", folder, config, record["step"], record["val_loss"])
+    if folded:  # whose factors are vectors, whatever they were before
+        config = dataclasses.replace(config, model=model)
+    return Saved("export", folder, config, record["step"], record["val_loss"], folded=folded)
 
 
 def read_record(file: Path) -> dict[str, Any]:

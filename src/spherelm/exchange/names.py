@@ -13,10 +13,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from spherelm.errors import UserError
-from spherelm.kernels.reference import RMS_NORM_EPS
+from spherelm.kernels.reference import NORM_EPS, RMS_NORM_EPS, at_least_float32
 from spherelm.model.config import PAPER_STD, SCALE_NAMES, ModelConfig, ScaleConfig
 
 Form = Callable[[Tensor], Tensor]
@@ -118,6 +119,35 @@ def fold_scales(tensors: dict[str, Tensor], config: ModelConfig) -> dict[str, Te
     return folded
 
 
+def unfold_scales(
+    tensors: Mapping[str, Tensor], config: ModelConfig, where: str
+) -> dict[str, Tensor]:
+    """What `fold_scales` has folded, apart again: a factor is the length of its row.
+
+    The same function to rounding, not the same bits: a negative factor comes back positive beside a
+    turned row. `config` is that of a folded export, whose factors are all vectors.
+    """
+    unfolded = dict(tensors)
+    places = [("lm_head.weight", "s_z.weight", "s_z", 1.0)]
+    for i in range(config.n_layers):
+        mlp = f"model.layers.{i}.mlp"
+        places.append((f"{mlp}.up_proj.weight", f"{mlp}.s_u.weight", "s_u", 1.0))
+        more = math.sqrt(config.d_model)
+        places.append((f"{mlp}.gate_proj.weight", f"{mlp}.s_nu.weight", "s_nu", more))
+    for matrix, factors, name, more in places:
+        if factors in unfolded:
+            raise UserError(f"{where} is said to be a folded export, but holds {factors}")
+        if matrix not in unfolded:
+            continue  # named where tensors are compared with the model's
+        rows = at_least_float32(unfolded[matrix])
+        length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        anywhere = torch.full_like(rows, rows.shape[-1] ** -0.5)  # where the factor is 0
+        unit = torch.where(length > 0, rows / length.clamp_min(NORM_EPS), anywhere)
+        unfolded[matrix] = unit.to(unfolded[matrix].dtype)
+        unfolded[factors] = length / more / _factors(torch.ones(()), config, name)
+    return unfolded
+
+
 def _factors(stored: Tensor, config: ModelConfig, name: str) -> Tensor:
     """(n, 1), or (1, 1) where there is one for all."""
     scale = config.resolve_scale(name)
@@ -181,10 +211,6 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
     kind = values.get("model_type")
     if kind not in ("llama", "ngpt"):
         raise UserError(f"{where} describes a {kind!r}; spherelm loads 'ngpt' and 'llama'")
-    if values.get("folded"):
-        raise UserError(
-            f"{where} is a folded export, which does not come back; export without --fold"
-        )
     rope = values.get("rope_parameters") or {}
     if not isinstance(rope, Mapping):
         raise UserError(f"{where}: rope_parameters must be an object, not {rope!r}")
@@ -212,6 +238,9 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
         if kind == "ngpt":
             fields |= {name: values[name] for name in ("update", "qk_norm", "signed_alpha")}
             fields |= {name: ScaleConfig(**values["scales"][name]) for name in SCALE_NAMES}
+            if values.get("folded"):  # a factor of each row, whatever it was before
+                for name in ("s_u", "s_nu", "s_z"):
+                    fields[name] = dataclasses.replace(fields[name], mode="vector")
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where} lacks or misstates the field {error}") from None
     config = ModelConfig(**fields)

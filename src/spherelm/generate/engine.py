@@ -123,6 +123,7 @@ class Engine:
         cache, step = self._decoder(len(prompts), longest + max_new_tokens)
         padded = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=device)
         positions = torch.tensor(lengths, device=device)
+        require_int("seed", seed, at_least=0, at_most=2**64 - 1)
         generator = torch.Generator(device).manual_seed(seed)
         seen = _seen(prompts, model.config.vocab_size, device, sampling)
 

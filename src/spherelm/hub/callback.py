@@ -7,9 +7,11 @@ from typing import Any
 
 from transformers import TrainerCallback
 
+from spherelm.model.sphere import retract_
+
 
 class RetractionCallback(TrainerCallback):
-    """Calls `model.retract_()` when the optimizer has moved the weights.
+    """Puts the model, however it is wrapped, back on the sphere after each optimizer step.
 
     nGPT wants `weight_decay=0.0`; all else of `transformers.Trainer` is as ever.
     """
@@ -17,4 +19,4 @@ class RetractionCallback(TrainerCallback):
     def on_optimizer_step(
         self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
     ) -> None:
-        getattr(model, "module", model).retract_()
+        retract_(model)

@@ -56,6 +56,16 @@ def columns(linear: nn.Linear) -> nn.Linear:
     return linear
 
 
+def mark(module: Any, **dims: int) -> None:
+    """Say which Linears of a module hold unit vectors, and along which dimension of the weight.
+
+    The mark is on the owner and goes by name, so that it outlives whatever puts another Linear or
+    tensor in a place; `spherelm.retract_` and `attach_retraction` find it. A folded model has none.
+    """
+    if not module.config.folded:
+        module.unit_vectors = {f"{name}.weight": dim for name, dim in dims.items()}
+
+
 class Factors:
     """Reads a vector of factors: stored · init / scale.
 
@@ -157,6 +167,7 @@ class NGPTAttention(nn.Module):
         self.o_proj = columns(nn.Linear(d_q, config.hidden_size, bias=False))
         self._s_qk = Factors(config, "s_qk")
         self.s_qk = self._s_qk.stored(d_kv)
+        mark(self, q_proj=-1, k_proj=-1, v_proj=-1, o_proj=0)
 
     def forward(
         self,
@@ -215,6 +226,7 @@ class NGPTMLP(nn.Module):
             self._s_u, self._s_nu = Factors(config, "s_u"), Factors(config, "s_nu")
             self.s_u = self._s_u.stored(config.intermediate_size)
             self.s_nu = self._s_nu.stored(config.intermediate_size)
+        mark(self, up_proj=-1, gate_proj=-1, down_proj=0)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
@@ -284,8 +296,8 @@ class NGPTPreTrainedModel(PreTrainedModel):
     def matrices(self) -> Iterator[tuple[Tensor, int]]:
         """Every matrix of unit vectors, and the dimension along which they are unit."""
         for module in self.modules():
-            if isinstance(module, (nn.Linear, nn.Embedding)) and not hasattr(module, "starts_at"):
-                yield module.weight, getattr(module, "vector_dim", -1)
+            for name, dim in getattr(module, "unit_vectors", {}).items():
+                yield module.get_parameter(name), dim
 
     @torch.no_grad()
     def retract_(self) -> None:
@@ -306,6 +318,7 @@ class NGPTModel(NGPTPreTrainedModel):
             NGPTDecoderLayer(config, i) for i in range(config.num_hidden_layers)
         )
         self.gradient_checkpointing = False
+        mark(self, embed_tokens=-1)
         self.post_init()
 
     @merge_with_config_defaults
@@ -372,6 +385,7 @@ class NGPTForCausalLM(NGPTPreTrainedModel, GenerationMixin):
         if not config.folded:
             self._s_z = Factors(config, "s_z")
             self.s_z = self._s_z.stored(config.vocab_size)
+        mark(self, lm_head=-1)
         self.post_init()
 
     @can_return_tuple

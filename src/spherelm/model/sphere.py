@@ -3,15 +3,21 @@
 Every matrix of an nGPT is a list of unit vectors, stored as (n_vectors, d_model), so that to
 normalize is always to divide by the length over the last dimension. One rule says which parameters
 those are: **two-dimensional parameters are matrices of vectors, one-dimensional ones are factors.**
+
+Which matrices live on the sphere is marked where they are owned: the module that holds such a
+parameter says so in its attribute `unit_vectors`. A mark on the tensor itself would be lost when
+FSDP2, tensor parallelism, `deepcopy` or `load_state_dict(assign=True)` put another tensor in its
+place; the owner and the name stay, and are found inside any wrapper.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+from torch.distributed.tensor import DTensor, distribute_tensor
 
 from spherelm.errors import UserError
 from spherelm.kernels.reference import at_least_float32, normalize
@@ -22,9 +28,84 @@ def matrices(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, p) for name, p in model.named_parameters() if p.ndim == 2)
 
 
+MARK = "unit_vectors"
+"""Attribute of a module: its parameters that are made of unit vectors, each with the dimension
+along which these lie. Empty where the module's matrices are known not to be, as in a GPT."""
+
+
+class UnitMatrix(NamedTuple):
+    """A parameter made of unit vectors."""
+
+    name: str
+    parameter: nn.Parameter
+    dim: int
+    """The dimension along which its vectors lie: the last, but for some of the exported model."""
+
+    @torch.no_grad()
+    def retract_(self) -> None:
+        """Put every vector on the sphere, in place."""
+        if _splits_vectors(self.parameter, self.dim):  # each process holds a part of each vector
+            sharded = self.parameter.data
+            assert isinstance(sharded, DTensor)
+            whole = _normalized(sharded.full_tensor(), self.dim)
+            mesh, placements = sharded.device_mesh, sharded.placements
+            shares = distribute_tensor(whole, mesh, placements, src_data_rank=None)
+            local_rows(sharded).copy_(local_rows(shares))
+        else:
+            local = local_rows(self.parameter)
+            local.copy_(_normalized(local, self.dim))
+
+
+def mark_matrices(model: nn.Module, on_sphere: bool) -> None:
+    """Mark all matrices of a model of ours: as lists of unit vectors, or as free ones."""
+    for module in model.modules():
+        names = [n for n, p in module.named_parameters(recurse=False) if p.ndim == 2]
+        if names:
+            setattr(module, MARK, dict.fromkeys(names, -1) if on_sphere else {})
+
+
+def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
+    """The matrices of unit vectors in a model, however it is wrapped; none in a GPT of ours.
+
+    A model without any mark is not of ours, and is refused: to do nothing for it would be to leave
+    it unnormalized without a word.
+    """
+    if not isinstance(model, nn.Module):
+        raise UserError(f"the model must be a torch.nn.Module, not {type(model).__name__}")
+    found: dict[int, UnitMatrix] = {}
+    marked = False
+    for path, module in model.named_modules():
+        # Not getattr: a wrapper such as torch.compile's would show its inner module's mark.
+        mark: dict[str, int] | None = module.__dict__.get(MARK)
+        marked |= mark is not None
+        for name, dim in (mark or {}).items():
+            matrix = _marked_parameter(module, name, f"{path}.{name}" if path else name)
+            found.setdefault(id(matrix.parameter), matrix._replace(dim=dim))  # tied: once
+    if not marked:
+        raise UserError(
+            f"{type(model).__name__} holds no matrices of spherelm's: give a spherelm.Transformer "
+            "or an exported nGPT that is not folded, wrapped or not"
+        )
+    return list(found.values())
+
+
+def _marked_parameter(module: nn.Module, name: str, path: str) -> UnitMatrix:
+    try:
+        parameter = module.get_parameter(name)
+    except AttributeError:
+        parameter = None
+    if parameter is None or parameter.ndim != 2:
+        raise UserError(
+            f"{path} is no matrix any more, so that its vectors cannot be normalized; a wrapper "
+            "that flattens parameters (FSDP1) or parametrizes them does not go with nGPT: use "
+            "FSDP2's fully_shard"
+        )
+    return UnitMatrix(path, parameter, -1)
+
+
 def is_spherical(model: nn.Module) -> bool:
-    """Whether the rows of this model's matrices live on the unit sphere."""
-    return bool(getattr(model, "spherical", False))
+    """Whether there are matrices in this model whose vectors live on the unit sphere."""
+    return bool(unit_matrices(model))
 
 
 def row_norms(matrix: Tensor) -> Tensor:
@@ -44,30 +125,39 @@ def local_rows(matrix: Tensor) -> Tensor:
 def check_rows_whole(model: nn.Module) -> None:
     """Refuse a model whose vectors are split over devices: their norms would come out wrong."""
     for name, matrix in matrices(model):
-        if isinstance(matrix, DTensor):
-            for placement in matrix.placements:
-                if placement.is_partial() or (placement.is_shard() and not placement.is_shard(0)):
-                    raise UserError(
-                        f"{name} is sharded as {matrix.placements}, which splits its row vectors; "
-                        f"only dimension 0 may be sharded"
-                    )
+        if _splits_vectors(matrix, -1):
+            assert isinstance(matrix, DTensor)
+            raise UserError(
+                f"{name} is sharded as {matrix.placements}, which splits its row vectors; "
+                f"only dimension 0 may be sharded"
+            )
 
 
-@torch.no_grad()
-def normalize_rows_(matrix: Tensor) -> None:
-    """Put every row of a matrix on the sphere, in place."""
-    rows = local_rows(matrix)
-    rows.copy_(normalize(rows))
+def _splits_vectors(matrix: Tensor, dim: int) -> bool:
+    """Whether no process holds the vectors along `dim` whole."""
+    if not isinstance(matrix, DTensor):
+        return False
+    whole = 0 if dim % 2 else 1  # the dimension that may be sharded
+    return any(
+        placement.is_partial() or (placement.is_shard() and not placement.is_shard(whole))
+        for placement in matrix.placements
+    )
+
+
+def _normalized(matrix: Tensor, dim: int) -> Tensor:
+    """`matrix` with vectors along `dim` of unit length."""
+    return normalize(matrix) if dim % 2 else normalize(matrix.mT).mT
 
 
 def retract_(model: nn.Module) -> None:
     """Normalize all matrices of an nGPT along the embedding dimension, in place (point 2).
 
-    Call it after each step of an optimizer that does not do it itself. Nothing to do for a GPT.
+    Call it after each step of an optimizer that does not do it itself. The model may be wrapped
+    (DDP, FSDP2, torch.compile, ...) or be the exported one of Hugging Face transformers. Nothing to
+    do for a GPT of ours; a model that holds nothing of ours is refused.
     """
-    if is_spherical(model):
-        for _, matrix in matrices(model):
-            normalize_rows_(matrix)
+    for matrix in unit_matrices(model):
+        matrix.retract_()
 
 
 @torch.no_grad()
@@ -77,9 +167,7 @@ def retract_strays_(model: nn.Module) -> None:
     For weights that were loaded: what a checkpoint of ours holds comes back exactly as it was, and
     what came from elsewhere is normalized. A row without direction is an error.
     """
-    if not is_spherical(model):
-        return
-    for name, matrix in matrices(model):
+    for name, matrix, _ in unit_matrices(model):
         if matrix.is_meta:
             continue
         rows = local_rows(matrix)
@@ -95,6 +183,7 @@ def retract_strays_(model: nn.Module) -> None:
 
 @torch.no_grad()
 def largest_norm_deviation(model: nn.Module) -> float:
-    """max |‖row‖ − 1| over all rows of all matrices that this process holds."""
-    rows = [local_rows(matrix) for _, matrix in matrices(model)]
+    """max |‖vector‖ − 1| over all unit vectors that this process holds."""
+    local = [(local_rows(matrix), dim) for _, matrix, dim in unit_matrices(model)]
+    rows = [part if dim % 2 else part.mT for part, dim in local]
     return float(torch.stack([(row_norms(r) - 1).abs().max() for r in rows if r.numel()]).max())

@@ -18,7 +18,8 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.init import initialize_
 from spherelm.model.rope import RopeTable
 from spherelm.model.scale import Scale
-from spherelm.model.sphere import retract_strays_
+from spherelm.model.sphere import mark_matrices, retract_strays_
+from spherelm.validate import require_int
 
 IGNORE_INDEX = -100
 """A target with this value does not count in the loss."""
@@ -28,6 +29,8 @@ class Transformer(nn.Module):
     """A decoder-only Transformer: `model(tokens)` gives logits, `model.loss(...)` a scalar."""
 
     def __init__(self, config: ModelConfig) -> None:
+        if not isinstance(config, ModelConfig):
+            raise UserError(f"a Transformer is made from a ModelConfig, not {config!r}")
         super().__init__()
         self.config = config
         ngpt = config.arch == "ngpt"
@@ -42,6 +45,7 @@ class Transformer(nn.Module):
             else nn.Parameter(torch.empty(config.vocab_size, config.d_model))
         )
         self.s_z = Scale(config.vocab_size, config.resolve_scale("s_z")) if ngpt else None
+        mark_matrices(self, on_sphere=ngpt)
         self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
             lambda module, _: retract_strays_(module)
         )
@@ -58,6 +62,7 @@ class Transformer(nn.Module):
 
     def extend_context(self, length: int) -> None:
         """Allow sequences of up to `length` tokens; RoPE goes on with the same angles."""
+        require_int("length", length)
         self.rope.rebuild(max(length, self.rope.length))
 
     def hidden(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
@@ -108,6 +113,7 @@ class Transformer(nn.Module):
         return kernels.normalize(E_output) if self.config.normalize_in_forward else E_output
 
     def _check(self, tokens: Tensor, documents: Tensor | None) -> None:
+        _check_tensor("tokens", tokens)
         if tokens.ndim != 2 or tokens.numel() == 0:
             raise UserError(f"tokens must be a non-empty (batch, time), not {tuple(tokens.shape)}")
         self._check_ids("tokens", tokens)
@@ -116,6 +122,7 @@ class Transformer(nn.Module):
 
     def _check_ids(self, name: str, ids: Tensor, allow: int | None = None) -> None:
         """Refuse ids outside the vocabulary; only on the CPU, where to look does not stall."""
+        _check_tensor(name, ids)
         if ids.dtype != torch.long:
             raise UserError(f"{name} must be ids of dtype torch.long, not {ids.dtype}")
         if ids.device.type != "cpu" or torch.compiler.is_compiling():
@@ -130,7 +137,14 @@ class Transformer(nn.Module):
             )
 
 
+def _check_tensor(name: str, given: object) -> None:
+    if not isinstance(given, Tensor):
+        raise UserError(f"{name} must be a torch.Tensor of ids, not {type(given).__name__}")
+
+
 def _check_shape(name: str, given: Tensor, tokens: Tensor) -> None:
+    _check_tensor("tokens", tokens)
+    _check_tensor(name, given)
     if given.shape != tokens.shape:
         raise UserError(
             f"{name} must have the shape of tokens {tuple(tokens.shape)}, not {tuple(given.shape)}"

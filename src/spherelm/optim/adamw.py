@@ -18,7 +18,8 @@ from torch.distributed.tensor import DTensor
 from spherelm.errors import UserError
 from spherelm.kernels.dispatch import LONGEST_ROW, runs_triton
 from spherelm.kernels.reference import normalize
-from spherelm.model.sphere import is_spherical, local_rows, matrices, normalize_rows_
+from spherelm.model.sphere import local_rows, unit_matrices
+from spherelm.validate import require_fraction, require_non_negative
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
@@ -26,17 +27,28 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
     GPT decays its matrices; nGPT decays nothing, and its matrices are retracted after each step.
     """
-    spherical = is_spherical(model)
-    if spherical and weight_decay:
+    on_sphere = unit_matrices(model)
+    if on_sphere and weight_decay:
         raise UserError(
             f"weight_decay must be 0 for nGPT, whose weights have unit norm, not {weight_decay}"
         )
+    if any(matrix.dim != -1 for matrix in on_sphere):
+        raise UserError(
+            "spherelm.AdamW is for spherelm.Transformer; for the exported model use an optimizer "
+            "of torch with attach_retraction"
+        )
+    spherical = {id(matrix.parameter) for matrix in on_sphere}
     trained = [p for p in model.parameters() if p.requires_grad]
-    return [
+    groups: list[dict[str, Any]] = [
         {
-            "params": [p for p in trained if p.ndim == 2],
+            "params": [p for p in trained if id(p) in spherical],
+            "weight_decay": 0.0,
+            "on_sphere": True,
+        },
+        {
+            "params": [p for p in trained if p.ndim == 2 and id(p) not in spherical],
             "weight_decay": weight_decay,
-            "on_sphere": spherical,
+            "on_sphere": False,
         },
         {
             "params": [p for p in trained if p.ndim != 2],
@@ -44,6 +56,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
             "on_sphere": False,
         },
     ]
+    return [group for group in groups if group["params"]]
 
 
 class AdamW(torch.optim.AdamW):
@@ -60,8 +73,14 @@ class AdamW(torch.optim.AdamW):
         eps: float = 1e-8,
         weight_decay: float = 0.0,
     ) -> None:
-        groups = [g for g in parameter_groups(model, weight_decay) if g["params"]]
-        super().__init__(groups, lr=lr, betas=betas, eps=eps)
+        require_non_negative("lr", lr)
+        require_non_negative("eps", eps)
+        require_non_negative("weight_decay", weight_decay)
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+            raise UserError(f"betas must be two numbers, not {betas!r}")
+        for beta in betas:
+            require_fraction("betas", beta)
+        super().__init__(parameter_groups(model, weight_decay), lr=lr, betas=betas, eps=eps)
         self._factor: Tensor | None = None
 
     @torch.no_grad()
@@ -161,16 +180,23 @@ def attach_retraction(
 ) -> None:
     """Make any `torch.optim` optimizer of an nGPT end its steps on the sphere.
 
-    Several may share the model, such as Muon for the blocks and Adam for the rest: each then puts
-    back what it has moved. They must update the model's own matrices: copies of them that an
-    optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
+    The model may be wrapped (DDP, FSDP2, torch.compile, ...) or be the exported one of Hugging Face
+    transformers; one that holds nothing of spherelm's is refused, and a GPT of ours left as it is.
+    Several optimizers may share the model, such as Muon for the blocks and Adam for the rest: each
+    then puts back what it has moved. They must update the model's own matrices: copies of them that
+    an optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
     refused.
     """
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
+    if not isinstance(optimizers, Iterable):
+        raise UserError(f"give an optimizer or a list of them, not {optimizers!r}")
     optimizers = list(optimizers)
+    for optimizer in optimizers:
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise UserError(f"give optimizers of torch.optim, not {optimizer!r}")
     held = set[int]().union(*map(_held_by, optimizers))
-    for name, matrix in matrices(model):
+    for name, matrix, _ in unit_matrices(model):
         if matrix.requires_grad and id(matrix) not in held:
             raise UserError(
                 f"the optimizer does not hold {name} itself; give it model.parameters(), "
@@ -179,13 +205,12 @@ def attach_retraction(
 
     def put_back(optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
         own = _held_by(optimizer)
-        for _, matrix in matrices(model):
-            if id(matrix) in own:
-                normalize_rows_(matrix)
+        for matrix in unit_matrices(model):
+            if id(matrix.parameter) in own:
+                matrix.retract_()
 
-    if is_spherical(model):
-        for optimizer in optimizers:
-            optimizer.register_step_post_hook(put_back)
+    for optimizer in optimizers:
+        optimizer.register_step_post_hook(put_back)
 
 
 def _held_by(optimizer: torch.optim.Optimizer) -> set[int]:

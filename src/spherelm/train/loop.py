@@ -61,6 +61,7 @@ from spherelm.train.state import (
     restore_tensors,
 )
 from spherelm.train.stopwatch import Stopwatch
+from spherelm.train.trackers import check_trackers
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ def train(
     its numbers, and on the same data; config.toml then says what has changed, such as its steps.
     """
     check_data(run, dataset)
+    check_trackers(run)
     with kernels.force_attention(run.train.attention):
         return _train(run, dataset, out, resume, force, reporter)
 

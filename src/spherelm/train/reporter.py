@@ -7,6 +7,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from spherelm.console import open_console
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -67,16 +69,15 @@ class Live(Lines):
     """A progress bar on a terminal; events stay above it as lines."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
         super().__init__(every=1)
         self._progress = Progress(
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
             TextColumn("{task.fields[text]}"),
-            console=Console(stderr=True),
+            console=open_console(stderr=True),
         )
         self._drawn = 0.0
 
@@ -91,7 +92,7 @@ class Live(Lines):
             self._progress.update(self._task, completed=moment.step, text=describe(moment, True))
 
     def note(self, text: str) -> None:
-        self._progress.console.print(text, highlight=False)
+        self._progress.console.print(text)
 
     def finished(self) -> None:
         self._progress.stop()

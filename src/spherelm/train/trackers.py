@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import netrc
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import urlsplit
 
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
@@ -30,6 +33,43 @@ def open_trackers(run: RunConfig, tensorboard_folder: Path, start_step: int) -> 
     return trackers
 
 
+def check_trackers(run: RunConfig) -> None:
+    """Refuse what would stop the run at its start, before anything is written."""
+    if run.train.wandb_project is None:
+        return
+    _wandb()
+    if not _logged_in():
+        raise UserError(
+            "train.wandb_project needs a login: run `wandb login` or set WANDB_API_KEY, "
+            "or set WANDB_MODE=offline"
+        )
+
+
+def _wandb() -> Any:
+    try:
+        import wandb
+    except ModuleNotFoundError:
+        raise UserError(
+            "train.wandb_project needs Weights & Biases: pip install 'spherelm[track]'"
+        ) from None
+    return wandb
+
+
+def _logged_in() -> bool:
+    """Whether there is a key where Weights & Biases looks for one, or none is needed."""
+    if os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled"):
+        return True
+    if any(os.environ.get(f"WANDB_{name}") for name in ("API_KEY", "IDENTITY_TOKEN_FILE")):
+        return True
+    server = urlsplit(os.environ.get("WANDB_BASE_URL") or "https://api.wandb.ai").hostname
+    named = os.environ.get("NETRC")
+    for file in [named] if named else ["~/.netrc", "~/_netrc"]:
+        with contextlib.suppress(OSError, netrc.NetrcParseError):
+            if netrc.netrc(os.path.expanduser(file)).authenticators(server or "") is not None:
+                return True
+    return False
+
+
 class TensorBoard:
     """Event files; on resume, what an interrupted run wrote after its checkpoint is purged."""
 
@@ -51,20 +91,19 @@ class WeightsAndBiases:
     """A run on Weights & Biases, named after the run directory and resumed with it."""
 
     def __init__(self, run: RunConfig, folder: Path) -> None:
+        wandb = _wandb()
         try:
-            import wandb
-        except ModuleNotFoundError:
-            raise UserError(
-                "train.wandb_project needs Weights & Biases: pip install 'spherelm[track]'"
-            ) from None
-        self._run = wandb.init(
-            project=run.train.wandb_project,
-            name=folder.name,
-            id=folder.name,
-            dir=str(folder),
-            resume="allow",
-            config=to_dict(run),
-        )
+            self._run = wandb.init(
+                project=run.train.wandb_project,
+                name=folder.name,
+                id=folder.name,
+                dir=str(folder),
+                resume="allow",
+                config=to_dict(run),
+            )
+        except wandb.errors.Error as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise UserError(f"Weights & Biases does not take the run: {reason}") from None
 
     def log(self, record: Mapping[str, Any]) -> None:
         self._run.log(dict(_scalars(record)), step=record["step"])

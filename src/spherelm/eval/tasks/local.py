@@ -153,7 +153,7 @@ def _json_lines(file: Path) -> Iterator[tuple[str, Row]]:
         where = f"{file} line {number}"
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
         if not isinstance(row, dict):
             raise UserError(f"{where} is not a JSON object")

@@ -1,0 +1,114 @@
+"""The Hugging Face hub: asked for what can be one of its names alone, and given up within seconds.
+
+Its libraries try again for half a minute, and say so in a dozen lines, where there is no network.
+So one connection is tried first; where it fails, they are told to look into their cache alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import os
+import re
+import socket
+import sys
+import threading
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 4.0
+"""Seconds that a connection to the hub may take."""
+
+
+def host() -> str:
+    """The machine that the hub's libraries ask."""
+    return urllib.parse.urlsplit(_endpoint()).hostname or "huggingface.co"
+
+
+def may_be_a_name(spec: str) -> bool:
+    """Whether `spec` can be a name on the hub, NAME or OWNER/NAME, rather than a path misspelt."""
+    if not re.fullmatch(r"[\w][\w.\-]*(/[\w][\w.\-]*)?", spec, re.ASCII):
+        return False
+    return not Path(spec).parent.exists() if "/" in spec else nearest_here(spec) is None
+
+
+def nearest_here(name: str) -> str | None:
+    """The file or folder beside us whose name is almost `name`."""
+    names = os.listdir()
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    return close[0] if close else None
+
+
+@contextlib.contextmanager
+def use(answers: bool) -> Iterator[None]:
+    """The context to use the hub's libraries in: from their cache alone if nobody answers."""
+    if answers:
+        yield
+        return
+    switches: list[tuple[Any, str]] = []
+    with contextlib.ExitStack() as later:
+        later.enter_context(_environment("HF_HUB_OFFLINE", "1"))
+        for module in ("huggingface_hub.constants", "datasets.config"):
+            with contextlib.suppress(ImportError):
+                __import__(module)
+                switches.append((sys.modules[module], "HF_HUB_OFFLINE"))
+        for owner, name in switches:
+            later.callback(setattr, owner, name, getattr(owner, name))
+            setattr(owner, name, True)
+        yield
+
+
+def _is_offline() -> bool:
+    """Whether the user has said so."""
+    words = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    return any(word.upper() in ("1", "ON", "YES", "TRUE") for word in words)
+
+
+def explain(error: Exception, answers: bool) -> str:
+    """Why something could not be had, in a few words."""
+    if not answers:
+        return f"it is not in the cache, and {host()} does not answer"
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+@contextlib.contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
+
+
+def _endpoint() -> str:
+    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+
+
+def answers() -> bool:
+    """Whether the hub, or the proxy on the way to it, takes a connection; not asked if offline."""
+    if _is_offline():
+        return False
+    way = urllib.parse.urlsplit(_endpoint())
+    proxy = urllib.request.getproxies().get(way.scheme)
+    if proxy and not urllib.request.proxy_bypass(way.hostname or ""):
+        way = urllib.parse.urlsplit(proxy)
+    port = way.port or (80 if way.scheme == "http" else 443)
+    found: list[bool] = []
+
+    def connect() -> None:
+        with contextlib.suppress(OSError):
+            socket.create_connection((way.hostname or "", port), PATIENCE).close()
+            found.append(True)
+
+    # In a thread: to look up a name may take longer than any timeout of a socket.
+    thread = threading.Thread(target=connect, daemon=True)
+    thread.start()
+    thread.join(PATIENCE)
+    return bool(found)
