@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from spherelm import durable
-from spherelm.config import RunConfig
+from spherelm.config import RunConfig, TrainConfig, WeightStorage
 from spherelm.config_io import from_dict
 from spherelm.data.dataset import open_dataset
 from spherelm.data.tokenizer import DESCRIPTION, Tokenizer, load_tokenizer
 from spherelm.errors import UserError
 from spherelm.exchange.names import from_hf_config, from_hf_tensors
-from spherelm.model.sphere import matrices
+from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.train import checkpoint as checkpoints
 from spherelm.train.run_dir import RunDir
@@ -90,8 +90,7 @@ def read_weights(saved: Saved) -> Transformer:
     with torch.device("meta"):
         model = Transformer(saved.config.model)
     if saved.config.train.weight_storage == "bf16":
-        for _, matrix in matrices(model):
-            matrix.data = matrix.data.bfloat16()
+        store_matrices_(model, torch.bfloat16)
     model.to_empty(device="cpu")
     if saved.kind == "checkpoint":
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
@@ -133,7 +132,9 @@ def _find_export(folder: Path) -> Saved:
     model = from_hf_config(values, str(folder / "config.json"))
     record_file = folder / EXPORT_RECORD
     if not record_file.is_file():  # saved by transformers: no run of ours is known
-        return Saved("export", folder, RunConfig(model=model))
+        storage: WeightStorage = "bf16" if values.get("dtype") == "bfloat16" else "fp32"
+        train = TrainConfig(weight_storage=storage)
+        return Saved("export", folder, RunConfig(model=model, train=train))
     record = _read_json(record_file)
     if (record.get("format"), record.get("version")) != (EXPORT_FORMAT, EXPORT_VERSION):
         raise UserError(

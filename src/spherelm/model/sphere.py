@@ -22,6 +22,17 @@ def matrices(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, p) for name, p in model.named_parameters() if p.ndim == 2)
 
 
+def as_read(matrix: Tensor, dtype: torch.dtype, normalized: bool = False) -> Tensor:
+    """A matrix, or some of its rows, as a product with a stream of `dtype` takes it.
+
+    What is stored in a narrower dtype (`train.weight_storage`) is widened first, exactly, and its
+    gradient rounded to what is stored; `normalized` also divides each row by its length.
+    """
+    if matrix.dtype.itemsize < dtype.itemsize:
+        matrix = matrix.to(dtype)
+    return normalize(matrix) if normalized else matrix
+
+
 def is_spherical(model: nn.Module) -> bool:
     """Whether the rows of this model's matrices live on the unit sphere."""
     return bool(getattr(model, "spherical", False))
@@ -51,6 +62,18 @@ def check_rows_whole(model: nn.Module) -> None:
                         f"{name} is sharded as {matrix.placements}, which splits its row vectors; "
                         f"only dimension 0 may be sharded"
                     )
+
+
+@torch.no_grad()
+def store_matrices_(model: nn.Module, dtype: torch.dtype) -> None:
+    """Keep the matrices of a model in `dtype`, rounded and back on the sphere; factors stay.
+
+    Rounding to bfloat16 changes the length of a row by up to 2^-8; where it was by enough to matter
+    to any of its numbers, the retraction takes that back.
+    """
+    for _, matrix in matrices(model):
+        matrix.data = matrix.data.to(dtype)
+    retract_(model)
 
 
 @torch.no_grad()

@@ -18,7 +18,7 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.init import initialize_
 from spherelm.model.rope import RopeTable
 from spherelm.model.scale import Scale
-from spherelm.model.sphere import retract_strays_
+from spherelm.model.sphere import as_read, retract_strays_
 
 IGNORE_INDEX = -100
 """A target with this value does not count in the loss."""
@@ -66,12 +66,11 @@ class Transformer(nn.Module):
         `documents`, (B, T), numbers the document of each token; attention then stays inside it.
         """
         self._check(tokens, documents)
-        h = F.embedding(tokens, self.E_input)  # (B, T, D)
+        # Widened before the look-up, so that the gradients of a row are summed in float32.
+        h = F.embedding(tokens, as_read(self.E_input, self._factor_dtype()))  # (B, T, D)
         if self.config.normalize_in_forward:
             h = kernels.normalize(h)
-        device = h.device.type
-        if torch.is_autocast_enabled(device):  # the stream has the dtype of the products
-            h = h.to(torch.get_autocast_dtype(device))
+        h = h.to(self._stream_dtype())
         rope = self.rope(tokens.shape[1])
         mask = None if documents is None else _document_mask(documents)
         for block in self.blocks:
@@ -81,7 +80,7 @@ class Transformer(nn.Module):
     def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
         """Logits z = (E_output h) · s_z: (B, T) -> (B, T, V), at least float32."""
         h = self.hidden(tokens, documents)
-        logits = kernels.reference.at_least_float32(F.linear(h, self._output_embedding()))
+        logits = kernels.reference.at_least_float32(F.linear(h, self._output_embedding(h.dtype)))
         return logits if self.s_z is None else logits * self.s_z()
 
     def loss(
@@ -94,18 +93,33 @@ class Transformer(nn.Module):
         """Cross-entropy of the next token, over the targets that are not `IGNORE_INDEX`."""
         _check_shape("targets", targets, tokens)
         self._check_ids("targets", targets, allow=IGNORE_INDEX)
+        h = self.hidden(tokens, documents)
         return kernels.linear_cross_entropy(
-            self.hidden(tokens, documents),
-            self._output_embedding(),
+            h,
+            self._output_embedding(h.dtype),
             None if self.s_z is None else self.s_z(),
             targets,
             IGNORE_INDEX,
             reduction,
         )
 
-    def _output_embedding(self) -> Tensor:
+    def _output_embedding(self, dtype: torch.dtype) -> Tensor:
         E_output = self.E_input if self.E_output is None else self.E_output
-        return kernels.normalize(E_output) if self.config.normalize_in_forward else E_output
+        return as_read(E_output, dtype, self.config.normalize_in_forward)
+
+    def _stream_dtype(self) -> torch.dtype:
+        """The dtype of the hidden state and of products: autocast's, or else that of the factors."""
+        device = self.E_input.device.type
+        if torch.is_autocast_enabled(device):
+            return torch.get_autocast_dtype(device)
+        return self._factor_dtype()
+
+    def _factor_dtype(self) -> torch.dtype:
+        """That of gains or of s_z: matrices may be stored in less (`train.weight_storage`)."""
+        if self.final_norm is not None:
+            return self.final_norm.gain.dtype
+        assert self.s_z is not None
+        return self.s_z.stored.dtype
 
     def _check(self, tokens: Tensor, documents: Tensor | None) -> None:
         if tokens.ndim != 2 or tokens.numel() == 0:

@@ -27,7 +27,7 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import Batch, Loader, evaluation_batches
 from spherelm.errors import UserError
 from spherelm.eval.loss import Evaluation, evaluate
-from spherelm.model.sphere import matrices, retract_
+from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.optim.adamw import AdamW
 from spherelm.optim.schedule import cosine_schedule
@@ -79,9 +79,7 @@ def build_model(run: RunConfig, device: torch.device) -> Transformer:
     """The model of a run, freshly initialized: the same weights on every device for a seed."""
     model = Transformer(run.model)
     if run.train.weight_storage == "bf16":
-        for _, matrix in matrices(model):
-            matrix.data = matrix.data.bfloat16()
-        retract_(model)
+        store_matrices_(model, torch.bfloat16)
     return model.to(device)
 
 

@@ -14,8 +14,8 @@ from spherelm.config_io import to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import BlockReader
 from spherelm.model.flops import count_parameters, flops_per_token
-from spherelm.model.transformer import Transformer
 from spherelm.train.device import choose_device, products
+from spherelm.train.loop import build_model
 from spherelm.train.memory import training_memory
 from spherelm.train.reporter import format_count, format_seconds
 
@@ -72,7 +72,7 @@ def measure_speed(run: RunConfig, device: torch.device) -> float:
 def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
     """The best time for a sequence through a model of `n_layers` layers, forward and backward."""
     config = dataclasses.replace(run.model, n_layers=n_layers)
-    model = Transformer(config).to(device)
+    model = build_model(dataclasses.replace(run, model=config), device)
     sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
     tokens = torch.randint(config.vocab_size, (sequences, config.context), device=device)
     times = []
