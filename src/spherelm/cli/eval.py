@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from spherelm import cpu_isa
 from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
 from spherelm.errors import UserError
@@ -53,6 +54,7 @@ def main(argv: list[str]) -> int:
         module = importlib.import_module(f"spherelm.cli.eval_{argv[0]}")
         return int(module.main(argv[1:]))
     flags = parse(EvalFlags, argv, "eval")
+    cpu_isa.before_products(flags.dtype, flags.device)
 
     from spherelm.exchange.load import Loaded, find_saved, find_tokenizer
 

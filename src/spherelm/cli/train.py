@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from spherelm import cpu_isa
 from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
 from spherelm.model.config import ModelConfig
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> int:
         default=TrainFlags(out=_missing(), **_sections(base)),
     )
     run = RunConfig(**_sections(flags))
+    cpu_isa.before_products(run.train.precision, run.train.device)
 
     from spherelm.data.dataset import open_dataset
 

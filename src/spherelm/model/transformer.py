@@ -108,7 +108,7 @@ class Transformer(nn.Module):
         return as_read(E_output, dtype, self.config.normalize_in_forward)
 
     def _stream_dtype(self) -> torch.dtype:
-        """The dtype of the hidden state and of products: autocast's, or else that of the factors."""
+        """The dtype of the hidden state and of products: autocast's, or else the factors'."""
         device = self.E_input.device.type
         if torch.is_autocast_enabled(device):
             return torch.get_autocast_dtype(device)
