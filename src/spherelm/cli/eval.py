@@ -110,23 +110,22 @@ def _on_validation(loaded: Loaded, flags: EvalFlags) -> dict[str, Any]:
     from spherelm.eval.loss import evaluate
 
     run = loaded.config
-    split = open_dataset(run.data.path, vocab_size=run.model.vocab_size).val
+    dataset = open_dataset(run.data.path, vocab_size=run.model.vocab_size)
     batches = evaluation_batches(
-        split,
+        dataset.val,
         context=flags.context or run.model.context,
         n_sequences=run.train.eval_sequences,
         batch_size=flags.batch_size,
         within_documents=run.data.within_documents,
+        restart_positions=run.data.restart_positions,
         device=loaded.model.E_input.device,
     )
-    measured = evaluate(loaded.model, batches)
-    bytes_per_token = split.bytes_per_token
-    bits = None if bytes_per_token is None else measured.bits_per_byte(bytes_per_token)
+    measured = evaluate(loaded.model, batches, dataset.token_bytes("val"))
     return {
         "text": "validation set",
         "loss": measured.loss,
         "perplexity": measured.perplexity,
-        "bits_per_byte": bits,
+        "bits_per_byte": measured.bits_per_byte,
         "tokens": measured.tokens,
     }
 

@@ -15,7 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import durable
-from spherelm.data.tokenizer import fingerprint_of, missing_package, save_description
+from spherelm.data.tokenizer import (
+    bytes_of_piece,
+    fingerprint_of,
+    missing_package,
+    save_description,
+)
 from spherelm.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -85,6 +90,21 @@ class LibraryTokenizer:
                 f"({reason}); give a file or folder"
             ) from None
         return cls(content, name, end_of_document)
+
+    @property
+    def token_bytes(self) -> NDArray[np.int64]:
+        described = json.loads(self.content)
+        decoder = json.dumps(described.get("decoder"))
+        counts = np.zeros(self.vocab_size, np.int64)
+        for token, i in self._tokenizer.get_vocab(with_added_tokens=False).items():
+            if "ByteLevel" in decoder:  # one letter for each byte
+                counts[i] = len(token)
+            else:
+                piece = token.removeprefix("##") if "WordPiece" in decoder else token
+                counts[i] = bytes_of_piece(piece)
+        for added in described.get("added_tokens") or ():
+            counts[added["id"]] = 0 if added["special"] else len(added["content"].encode())
+        return counts
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids

@@ -170,7 +170,7 @@ def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
 
 def _turn(x: Tensor, table: Tensor, forth: bool = True) -> Tensor:
     """Turn the pairs of the heads of x, (..., T, H, K), by the angles of the table, or back."""
-    cos, sin = table.to(x.dtype).unsqueeze(-2)  # (T, 1, K/2) each
+    cos, sin = table.to(x.dtype).unsqueeze(-2)  # (T, 1, K/2) each, or (B, T, 1, K/2)
     sign = 1 if forth else -1
     first, second = x.chunk(2, dim=-1)
     turned_first = (first * cos).addcmul_(second, sin, value=-sign)
@@ -193,7 +193,7 @@ class _Rotate(Function):
 def rotate(x: Tensor, table: Tensor) -> Tensor:
     """Turn each pair (x_i, x_{i+K/2}) of position t by its angle of `rope_table`.
 
-    x: (B, T, H, K), table: (2, T, K/2) -> (B, T, H, K)
+    x: (B, T, H, K), table: (2, T, K/2), or (2, B, T, K/2) -> (B, T, H, K)
     """
     return _Rotate.apply(x, table)  # type: ignore[no-untyped-call]
 

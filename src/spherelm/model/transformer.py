@@ -60,26 +60,43 @@ class Transformer(nn.Module):
         """Allow sequences of up to `length` tokens; RoPE goes on with the same angles."""
         self.rope.rebuild(max(length, self.rope.length))
 
-    def hidden(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
+    def hidden(
+        self,
+        tokens: Tensor,
+        documents: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
         """The hidden state after the last block: (B, T) -> (B, T, D); in nGPT on the unit sphere.
 
         `documents`, (B, T), numbers the document of each token; attention then stays inside it.
+        `position_ids`, (B, T), are the positions of the tokens; without them a row counts from 0,
+        through all of its documents and any padding on its left. With a vector s_qk, nGPT's scores
+        depend on absolute positions (`spherelm.model.rope`), so a document then has other logits
+        than alone; with `restarting_positions(documents)` it has the same.
         """
-        self._check(tokens, documents)
+        self._check(tokens, documents, position_ids)
         # Widened before the look-up, so that the gradients of a row are summed in float32.
         h = F.embedding(tokens, as_read(self.E_input, self._factor_dtype()))  # (B, T, D)
         if self.config.normalize_in_forward:
             h = kernels.normalize(h)
         h = h.to(self._stream_dtype())
-        rope = self.rope(tokens.shape[1])
+        rope = self.rope(tokens.shape[1], position_ids)
         mask = None if documents is None else _document_mask(documents)
         for block in self.blocks:
             h = block(h, rope, mask)
         return h if self.final_norm is None else self.final_norm(h)
 
-    def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
-        """Logits z = (E_output h) · s_z: (B, T) -> (B, T, V), at least float32."""
-        h = self.hidden(tokens, documents)
+    def forward(
+        self,
+        tokens: Tensor,
+        documents: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Logits z = (E_output h) · s_z: (B, T) -> (B, T, V), at least float32.
+
+        A row padded on the left needs both `documents` and `position_ids`: see `hidden`.
+        """
+        h = self.hidden(tokens, documents, position_ids)
         logits = kernels.reference.at_least_float32(F.linear(h, self._output_embedding(h.dtype)))
         return logits if self.s_z is None else logits * self.s_z()
 
@@ -89,11 +106,12 @@ class Transformer(nn.Module):
         targets: Tensor,
         documents: Tensor | None = None,
         reduction: Literal["mean", "sum"] = "mean",
+        position_ids: Tensor | None = None,
     ) -> Tensor:
         """Cross-entropy of the next token, over the targets that are not `IGNORE_INDEX`."""
         _check_shape("targets", targets, tokens)
         self._check_ids("targets", targets, allow=IGNORE_INDEX)
-        h = self.hidden(tokens, documents)
+        h = self.hidden(tokens, documents, position_ids)
         return kernels.linear_cross_entropy(
             h,
             self._output_embedding(h.dtype),
@@ -121,12 +139,13 @@ class Transformer(nn.Module):
         assert self.s_z is not None
         return self.s_z.stored.dtype
 
-    def _check(self, tokens: Tensor, documents: Tensor | None) -> None:
+    def _check(self, tokens: Tensor, documents: Tensor | None, position_ids: Tensor | None) -> None:
         if tokens.ndim != 2 or tokens.numel() == 0:
             raise UserError(f"tokens must be a non-empty (batch, time), not {tuple(tokens.shape)}")
         self._check_ids("tokens", tokens)
-        if documents is not None:
-            _check_shape("documents", documents, tokens)
+        for name, given in (("documents", documents), ("position_ids", position_ids)):
+            if given is not None:
+                _check_shape(name, given, tokens)
 
     def _check_ids(self, name: str, ids: Tensor, allow: int | None = None) -> None:
         """Refuse ids outside the vocabulary; only on the CPU, where to look does not stall."""

@@ -26,7 +26,7 @@ from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import Batch, Loader, evaluation_batches
 from spherelm.errors import UserError
-from spherelm.eval.loss import Evaluation, evaluate
+from spherelm.eval.loss import Evaluation, evaluate, summed_loss
 from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.optim.adamw import AdamW
@@ -169,6 +169,7 @@ class Trainer:
             rank=processes.data_rank,
             world_size=processes.data_ranks,
             within_documents=run.data.within_documents,
+            restart_positions=run.data.restart_positions,
             device=self.device,
         )
         self.step = 0
@@ -292,7 +293,7 @@ class Trainer:
             if isinstance(self.model, FSDPModule):  # exchange gradients once a step
                 self.model.set_requires_gradient_sync(number == len(parts))
             with products(self.run.train.precision, self.device):
-                loss = self.model.loss(part.tokens, part.targets, part.documents, reduction="sum")
+                loss = summed_loss(self.model, part)
             # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
             (loss / batch.targets.numel()).backward()
             total += loss.detach()
@@ -343,8 +344,7 @@ class Trainer:
         with self._clock.paused():
             evaluation = self.evaluate()
         self.val_loss, self.evaluated_at = evaluation.loss, self.step
-        bytes_per_token = self.dataset.val.bytes_per_token
-        bits = None if bytes_per_token is None else evaluation.bits_per_byte(bytes_per_token)
+        bits = evaluation.bits_per_byte
         extra: dict[str, Any] = {"val_loss": evaluation.loss}
         if bits is not None:
             extra["val_bits_per_byte"] = bits
@@ -361,12 +361,15 @@ class Trainer:
             n_sequences=train.eval_sequences,
             batch_size=self.processes.data_ranks * self._micro_batch_size(),
             within_documents=self.run.data.within_documents,
+            restart_positions=self.run.data.restart_positions,
             device=self.device,
             rank=self.processes.data_rank,
             world_size=self.processes.data_ranks,
         )
         with products(train.precision, self.device):
-            return evaluate(self.model, batches, self.processes.sum_over_data)
+            return evaluate(
+                self.model, batches, self.dataset.token_bytes("val"), self.processes.sum_over_data
+            )
 
     def _save(self) -> None:
         """Write a checkpoint, in the background if the configuration says so."""
@@ -404,10 +407,7 @@ class Trainer:
 def micro_batches(batch: Batch, size: int) -> Iterator[Batch]:
     """The batch in parts of at most `size` sequences."""
     for first in range(0, batch.tokens.shape[0], size):
-        tokens, targets, documents = (None if t is None else t[first : first + size] for t in batch)
-        assert tokens is not None
-        assert targets is not None
-        yield Batch(tokens, targets, documents)
+        yield Batch._make(None if t is None else t[first : first + size] for t in batch)
 
 
 def peak_memory(device: torch.device) -> int:
