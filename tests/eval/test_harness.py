@@ -12,6 +12,7 @@ import math
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -160,6 +161,29 @@ def test_the_harness_gives_the_exported_folder_the_same_numbers(tmp_path: Path) 
         expected = evaluate_task(task, theirs, data, limit)
         measured = evaluate_task(task, ours, data, limit)
         assert measured.metrics == pytest.approx(expected.metrics, rel=1e-4)
+
+
+def test_shots_are_the_papers_and_in_the_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [task.shots for task in PAPER_TASKS] == [0, 0, 0, 0, 0, 5]
+    asked: list[str] = []
+    texts = Answers.texts
+
+    def note(self: Answers, requests: Any) -> list[str]:
+        asked.extend(context for context, _ in requests)
+        return texts(self, requests)
+
+    monkeypatch.setattr(Answers, "texts", note)
+    (task,) = choose_tasks("wmt14-fr-en")
+    lm = harness_model(byte_model(context=1024), BYTES)
+    evaluate_task(task, lm, write_task_files(tmp_path), limit=2)
+    assert len(asked) == 2
+    for number, prompt in enumerate(asked):
+        # Five sentences with their translations, none of them the one in question, and that one.
+        assert prompt.count("French phrase: ") == prompt.count("English phrase:") == 6
+        assert prompt.count(f"French phrase: phrase {number}\n") == 1
+        assert prompt.endswith(f"French phrase: phrase {number}\nEnglish phrase:")
 
 
 def answers(model: Transformer, journal: Journal | None = None) -> Answers:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from spherelm import ScaleConfig, Transformer
 from spherelm.config import RunConfig
 from spherelm.errors import UserError
 from spherelm.exchange.export import export_to_hf, import_from_hf
 from spherelm.exchange.load import EXPORT_RECORD, find_saved, load_model
+from spherelm.model.config import SCALE_NAMES
 from tests.model.tiny import VARIANTS
 from tests.saved_runs import byte_model, write_run
 
@@ -50,9 +53,19 @@ def test_without_our_record_the_hugging_face_config_is_enough(tmp_path: Path) ->
         model = byte_model(**VARIANTS[variant])
         exported = export_to_hf(write_run(tmp_path / variant, model), tmp_path / f"hf {variant}")
         (exported / EXPORT_RECORD).unlink()
-        loaded = load_model(exported).model
+        loaded, _, config = load_model(exported)
         assert_same_weights(loaded, model)
         assert torch.equal(loaded(TOKENS), model(TOKENS))
+        named = {"n_kv_heads": model.config.kv_heads}  # what is left to defaults is spelt out
+        named |= {s: ScaleConfig(**asdict(model.config.resolve_scale(s))) for s in scales(model)}
+        assert config == RunConfig(model=replace(model.config, **named))
+        assert json.loads((exported / "config.json").read_text())["max_position_embeddings"] == 64
+        settings = json.loads((exported / "tokenizer_config.json").read_text())
+        assert settings["model_max_length"] == 64
+
+
+def scales(model: Transformer) -> tuple[str, ...]:
+    return SCALE_NAMES if model.config.arch == "ngpt" else ()
 
 
 def test_the_newest_checkpoint_of_a_run_is_taken(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ def test_top_p_keeps_the_token_that_crosses_the_threshold() -> None:
     assert kept(keep_top_p(LOGITS, 0.85))[0] == [0, 1, 3]
     assert kept(keep_top_p(LOGITS, 1.0))[0] == [0, 1, 2, 3, 4]
     assert len(kept(keep_top_p(LOGITS, 0.5))[1]) == 3
+    # Probabilities that float32 holds exactly: what sums to p is enough.
+    even = torch.zeros(1, 4)
+    assert [len(kept(keep_top_p(even, p))[0]) for p in (0.25, 0.5, 0.75, 1.0)] == [1, 2, 3, 4]
 
 
 def test_min_p() -> None:
