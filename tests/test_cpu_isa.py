@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -143,6 +144,13 @@ def test_the_real_trial_multiplies() -> None:
     exec(TRIAL, {})
     with pytest.raises(AssertionError):
         exec(TRIAL.replace("== 64", "== 65"), {})
+
+
+def test_the_guide_shows_how(capsys: pytest.CaptureFixture[str]) -> None:
+    guide = (Path(__file__).parents[1] / "docs" / "precision.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    exec(program, {})
+    assert "8." in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

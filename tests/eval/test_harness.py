@@ -6,6 +6,7 @@ the logits after byte a are row a of the table.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import math
@@ -23,6 +24,8 @@ from spherelm.cli import main
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.errors import UserError
 from spherelm.eval.harness import (
+    FEWSHOT_SEED,
+    MAX_NEW_TOKENS,
     Answers,
     _templates_compiled_once,
     average_accuracy,
@@ -32,6 +35,9 @@ from spherelm.eval.harness import (
 from spherelm.eval.journal import Journal
 from spherelm.eval.tasks.catalog import PAPER_TASKS, choose_tasks
 from spherelm.exchange.export import export_to_hf
+from spherelm.generate.engine import Engine
+from spherelm.generate.sampling import Sampling
+from spherelm.generate.text import generate_text
 from tests.eval.task_files import ARC, HELLASWAG, LAMBADA, WINOGRANDE, write_task_files
 from tests.saved_runs import byte_model, write_run
 
@@ -133,6 +139,7 @@ def test_each_metric_by_hand(tmp_path: Path) -> None:
     lambada = measured["lambada_openai"].metrics
     assert math.isclose(lambada["perplexity"], math.exp(-sum(likelihoods) / 2), rel_tol=1e-4)
     assert lambada["acc"] == 1 / 2  # after y the table says " a", but no cat
+    assert lambada["acc_stderr"] == pytest.approx(math.sqrt(1 / 2 * 1 / 2 / 2))
 
     # "a;b!c?d" for both sentences: the references agree in 7 and in 6 of 7 tokens.
     precisions = [13 / 14, 11 / 12, 9 / 10, 7 / 8]
@@ -184,6 +191,33 @@ def test_shots_are_the_papers_and_in_the_prompt(
         assert prompt.count("French phrase: ") == prompt.count("English phrase:") == 6
         assert prompt.count(f"French phrase: phrase {number}\n") == 1
         assert prompt.endswith(f"French phrase: phrase {number}\nEnglish phrase:")
+
+
+def test_settings_are_the_harness_s_own() -> None:
+    """What is not given to it, the harness decides: the choice of examples, the longest answer."""
+    import lm_eval
+    from lm_eval.models.huggingface import HFLM
+
+    defaults = inspect.signature(lm_eval.simple_evaluate).parameters
+    assert defaults["fewshot_random_seed"].default == FEWSHOT_SEED
+    assert HFLM.max_gen_toks.fget(None) == MAX_NEW_TOKENS
+
+
+def test_a_prompt_leaves_room_for_the_answer() -> None:
+    """Of a context of 64, ten tokens for the answer; half of it where more are asked for."""
+    model, prompt = byte_model(context=64), "one prompt that is longer than the context " * 3
+    engine = Engine(model)
+    for budget, room in ((10, 54), (50, 32)):
+        (text,) = answers(model).texts([(prompt, {"until": ["\0"], "max_gen_toks": budget})])
+        expected = generate_text(
+            engine,
+            BYTES,
+            [BYTES.encode(prompt)[-room:]],
+            max_new_tokens=64 - room,
+            sampling=Sampling(temperature=0),
+        )
+        assert [text] == expected
+        assert BYTES.encode(text)
 
 
 def answers(model: Transformer, journal: Journal | None = None) -> Answers:
@@ -318,6 +352,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out) == report
     assert (out / "answers.jsonl").read_text() == kept
     assert json.loads((out / "tasks.json").read_text()) == report
+    # Answers in another precision are other answers.
+    assert main([*arguments, *options, "--dtype", "bf16"]) == 2
+    assert "answers of another model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from spherelm import ScaleConfig, Transformer
 from spherelm.config import RunConfig
@@ -182,6 +183,45 @@ def test_a_config_that_does_not_fit_is_named(
     edit(exported / "config.json", **changes)
     with pytest.raises(UserError, match=message):
         load_model(exported)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rms_norm_eps", 1e-5),
+        ("hidden_act", "gelu"),
+        ("attention_bias", True),
+        ("mlp_bias", True),
+    ],
+)
+def test_a_llama_that_is_not_our_gpt_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    gpt = byte_model(arch="gpt")
+    exported = export_to_hf(write_run(tmp_path / "run", gpt), tmp_path / "hf")
+    (exported / EXPORT_RECORD).unlink()
+    assert_same_weights(load_model(exported).model, gpt)
+    edit(exported / "config.json", **{field: value})
+    with pytest.raises(UserError, match=f"{field} must be .* not {value}"):
+        load_model(exported)
+
+
+def test_weights_that_transformers_saved_in_bf16_stay_so(tmp_path: Path) -> None:
+    """All of them, gains too; those are float32 numbers with us."""
+    for arch in ("gpt", "ngpt"):
+        model = byte_model(arch=arch)
+        exported = export_to_hf(write_run(tmp_path / arch, model), tmp_path / f"hf {arch}")
+        (exported / EXPORT_RECORD).unlink()
+        edit(exported / "config.json", dtype="bfloat16")
+        rounded = {n: t.bfloat16() for n, t in load_file(exported / "model.safetensors").items()}
+        save_file(rounded, exported / "model.safetensors")
+        loaded, _, config = load_model(exported)
+        assert config.train.weight_storage == "bf16"
+        for name, tensor in model.state_dict().items():
+            found = loaded.state_dict()[name]
+            assert found.dtype == (torch.bfloat16 if tensor.ndim == 2 else torch.float32)
+            assert torch.equal(found, tensor.bfloat16().to(found.dtype)), name
+        assert loaded(TOKENS).isfinite().all()
+        back = import_from_hf(exported, tmp_path / f"back {arch}")
+        assert_same_weights(load_model(back).model, loaded)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{"])

@@ -12,11 +12,15 @@ from spherelm import Transformer
 from spherelm.config import ParallelConfig, RunConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
-from spherelm.train.gradients import squared_norm
+from spherelm.data.loader import evaluation_batches
+from spherelm.eval.loss import evaluate
+from spherelm.exchange.load import load_model
+from spherelm.train.gradients import clipping_factor, squared_norm
 from spherelm.train.loop import train
 from spherelm.train.metrics import sphere_metrics
 from spherelm.train.processes import Processes
 from tests.model.tiny import perturbed, tiny_config
+from tests.train.conftest import tiny
 
 
 def tensors(out: Path, step: int) -> dict[str, torch.Tensor]:
@@ -75,3 +79,22 @@ def test_alpha_is_logged_as_the_update_uses_it(signed: bool) -> None:
     assert sphere_metrics(Transformer(tiny_config(arch="gpt"))) == {}
     several = sphere_metrics(model, lambda mine: [mine, 0.5, 0.1])
     assert several["largest_norm_deviation"] == 0.5
+
+
+@pytest.mark.parametrize(("norm", "factor"), [(0.5, 1.0), (1.0, 1.0), (2.0, 0.5), (1e6, 1e-6)])
+def test_only_what_is_too_long_is_clipped(norm: float, factor: float) -> None:
+    # A millionth is added to the norm, against division by zero.
+    assert float(clipping_factor(torch.tensor(norm), 1.0)) == pytest.approx(factor, rel=2e-6)
+    assert float(clipping_factor(torch.tensor(0.0), 1.0)) == 1.0
+
+
+def test_a_run_is_evaluated_in_the_precision_it_is_trained_in(
+    tmp_path: Path, dataset: TokenDataset
+) -> None:
+    result = train(override(tiny("ngpt"), {"train.precision": "bf16"}), dataset, tmp_path)
+    model = load_model(tmp_path).model
+    batches = list(evaluation_batches(dataset.val, context=32, n_sequences=8, batch_size=4))
+    with torch.autocast("cpu", torch.bfloat16):
+        low = evaluate(model, batches).loss
+    assert result.val_loss == pytest.approx(low, rel=1e-9)
+    assert evaluate(model, batches).loss != pytest.approx(low, rel=1e-6)
