@@ -45,12 +45,15 @@ def test_a_model_comes_back_bit_for_bit(variant: str, tmp_path: Path) -> None:
         assert loaded.tokenizer.name == "bytes"
         assert_same_weights(loaded.model, model)
         assert torch.equal(loaded.model(TOKENS), model(TOKENS))
-    assert find_saved(back).step == 7
+    assert (find_saved(back).step, find_saved(back).val_loss) == (7, 2.5)
+    for file in ("config.json", "generation_config.json"):
+        said = json.loads((exported / file).read_text())
+        assert said["eos_token_id"] == said["pad_token_id"] == 256
 
 
 def test_without_our_record_the_hugging_face_config_is_enough(tmp_path: Path) -> None:
     """As a folder is that transformers saved."""
-    for variant in ("scales: scalar", "gpt, grouped heads"):
+    for variant in ("scales: scalar", "gpt, grouped heads", "gpt, tied", "tied", "signed alpha"):
         model = byte_model(**VARIANTS[variant])
         exported = export_to_hf(write_run(tmp_path / variant, model), tmp_path / f"hf {variant}")
         (exported / EXPORT_RECORD).unlink()
