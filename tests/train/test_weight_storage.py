@@ -18,6 +18,7 @@ from spherelm.config import RunConfig, TrainConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.exchange.load import load_model
+from spherelm.generate.engine import Engine
 from spherelm.model.config import Arch
 from spherelm.model.sphere import as_read, largest_norm_deviation, matrices, store_matrices_
 from spherelm.train.loop import train
@@ -115,7 +116,9 @@ def test_products_have_the_precision_that_was_asked_for(arch: Arch) -> None:
             assert torch.allclose(p.grad.float(), q.grad, rtol=BF16_STEP, atol=0) or not exact, name
         with torch.autocast("cpu", dtype=torch.bfloat16):
             assert model.hidden(tokens).dtype == torch.bfloat16
+    assert Engine(model).model.dtype == torch.float32
     assert model.bfloat16().hidden(tokens).dtype == torch.bfloat16
+    assert Engine(model).model.dtype == torch.bfloat16
 
 
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])

@@ -52,6 +52,17 @@ class Transformer(nn.Module):
         """Whether the rows of all matrices are unit vectors: nGPT."""
         return self.config.arch == "ngpt"
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of hidden states and products where autocast is off: that of gains or of s_z.
+
+        Matrices may be stored in less (`train.weight_storage`).
+        """
+        if self.final_norm is not None:
+            return self.final_norm.gain.dtype
+        assert self.s_z is not None
+        return self.s_z.stored.dtype
+
     def reset_parameters(self) -> None:
         """Draw all parameters anew; the way to fill a model that was built on the meta device."""
         initialize_(self, self.config)
@@ -76,7 +87,7 @@ class Transformer(nn.Module):
         """
         self._check(tokens, documents, position_ids)
         # Widened before the look-up, so that the gradients of a row are summed in float32.
-        h = F.embedding(tokens, as_read(self.E_input, self._factor_dtype()))  # (B, T, D)
+        h = F.embedding(tokens, as_read(self.E_input, self.dtype))  # (B, T, D)
         if self.config.normalize_in_forward:
             h = kernels.normalize(h)
         h = h.to(self._stream_dtype())
@@ -126,18 +137,11 @@ class Transformer(nn.Module):
         return as_read(E_output, dtype, self.config.normalize_in_forward)
 
     def _stream_dtype(self) -> torch.dtype:
-        """The dtype of the hidden state and of products: autocast's, or else the factors'."""
+        """The dtype of hidden states and products: autocast's where it is on."""
         device = self.E_input.device.type
         if torch.is_autocast_enabled(device):
             return torch.get_autocast_dtype(device)
-        return self._factor_dtype()
-
-    def _factor_dtype(self) -> torch.dtype:
-        """That of gains or of s_z: matrices may be stored in less (`train.weight_storage`)."""
-        if self.final_norm is not None:
-            return self.final_norm.gain.dtype
-        assert self.s_z is not None
-        return self.s_z.stored.dtype
+        return self.dtype
 
     def _check(self, tokens: Tensor, documents: Tensor | None, position_ids: Tensor | None) -> None:
         if tokens.ndim != 2 or tokens.numel() == 0:
