@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from pathlib import Path
 
 import pytest
@@ -15,10 +17,18 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
 from spherelm.eval.loss import evaluate
 from spherelm.exchange.load import load_model
+from spherelm.model.flops import count_parameters
+from spherelm.train import loop
+from spherelm.train.device import prepare_torch
 from spherelm.train.gradients import clipping_factor, squared_norm
-from spherelm.train.loop import train
-from spherelm.train.metrics import sphere_metrics
+from spherelm.train.health import Diverged, diverged
+from spherelm.train.loop import build_optimizer, train
+from spherelm.train.memory import training_memory
+from spherelm.train.metrics import read_metrics, sphere_metrics
+from spherelm.train.plan import make_plan
 from spherelm.train.processes import Processes
+from spherelm.train.run_dir import RunDir
+from spherelm.train.stopwatch import RunningMean, Stopwatch
 from tests.model.tiny import perturbed, tiny_config
 from tests.train.conftest import tiny
 
@@ -98,3 +108,82 @@ def test_a_run_is_evaluated_in_the_precision_it_is_trained_in(
         low = evaluate(model, batches).loss
     assert result.val_loss == pytest.approx(low, rel=1e-9)
     assert evaluate(model, batches).loss != pytest.approx(low, rel=1e-6)
+
+
+def test_the_optimizer_is_what_the_configuration_says() -> None:
+    fields = {"beta1": 0.8, "beta2": 0.9, "eps": 1e-5, "lr": 0.3, "weight_decay": 0.07}
+    run = override(tiny("gpt"), {f"optim.{name}": value for name, value in fields.items()})
+    matrices, factors = build_optimizer(run, Transformer(run.model)).param_groups
+    for group, decay in ((matrices, 0.07), (factors, 0.0)):
+        assert group["betas"] == (0.8, 0.9)
+        assert (group["lr"], group["eps"], group["weight_decay"]) == (0.3, 1e-5, decay)
+
+
+def test_a_gradient_that_is_not_finite_stops_the_run(
+    tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its loss still is: the error names what went wrong, and at which step."""
+    norms = iter([1.0, 1.0, math.inf, 1.0])
+    monkeypatch.setattr(loop, "squared_norm", lambda *_: torch.tensor(next(norms)))
+    with pytest.raises(Diverged, match="the norm of the gradient became inf at step 3"):
+        train(override(tiny("ngpt"), {"train.steps": 4}), dataset, tmp_path)
+    assert [line["step"] for line in read_metrics(RunDir(tmp_path).metrics)] == [1, 2]
+
+
+def test_which_of_the_two_diverged() -> None:
+    model = Transformer(tiny_config())
+    assert "the loss became nan" in str(diverged(model, 3, math.nan, 1.0, None))
+    assert "the loss became inf" in str(diverged(model, 3, math.inf, math.nan, None))
+    assert "the norm of the gradient became nan" in str(diverged(model, 3, 1.0, math.nan, None))
+
+
+def test_seconds_of_a_step_leave_out_what_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    clock = Stopwatch()
+    now[0] += 3
+    with clock.paused():
+        now[0] += 50
+    now[0] += 4
+    assert clock.lap() == 7
+    now[0] += 2
+    assert clock.lap() == 2
+    assert clock.lap() > 0  # a speed can be had from it
+
+
+def test_a_speed_is_made_smooth() -> None:
+    mean = RunningMean()
+    assert [mean.update(value) for value in (10.0, 20.0, 0.0)] == pytest.approx([10.0, 11.0, 9.9])
+
+
+def test_memory_is_counted_by_what_a_step_holds() -> None:
+    run = override(tiny("ngpt"), {"train.batch_size": 8})
+    whole, parts = (training_memory(r) for r in (run, override(run, {"train.micro_batch_size": 2})))
+    assert whole.weights == whole.gradients == whole.optimizer / 2
+    assert whole.activations == 4 * parts.activations
+    assert whole.weights == parts.weights == 4 * count_parameters(run.model).total
+    names = ("weights", "gradients", "optimizer", "working_copy", "activations", "loss")
+    assert whole.total == sum(getattr(whole, name) for name in names)
+
+
+def test_a_plan_counts_tokens_epochs_and_time(dataset: TokenDataset) -> None:
+    run = tiny("gpt")  # 12 steps of 4 sequences of 32 tokens
+    plan = make_plan(run, dataset)
+    blocks = sum((len(shard.tokens) - 1) // 32 for shard in dataset.train.shards)
+    assert plan["tokens"] == 12 * 4 * 32
+    assert plan["epochs"] == pytest.approx(12 * 4 / blocks)
+    assert plan["flops"] == plan["flops_per_token"] * plan["tokens"]
+    assert plan["expected_seconds"] == pytest.approx(plan["tokens"] / plan["tokens_per_second"])
+
+
+def test_deterministic_products_are_no_tf32() -> None:
+    before = torch.backends.cuda.matmul.allow_tf32
+    try:
+        prepare_torch(0, deterministic=False)
+        assert torch.backends.cuda.matmul.allow_tf32
+        prepare_torch(0, deterministic=True)
+        assert not torch.backends.cuda.matmul.allow_tf32
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        prepare_torch(0, deterministic=False)
+        torch.backends.cuda.matmul.allow_tf32 = before
