@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from pathlib import Path
@@ -24,7 +25,7 @@ from spherelm.train.gradients import clipping_factor, squared_norm
 from spherelm.train.health import Diverged, diverged
 from spherelm.train.loop import build_optimizer, train
 from spherelm.train.memory import training_memory
-from spherelm.train.metrics import read_metrics, sphere_metrics
+from spherelm.train.metrics import JsonLines, read_metrics, sphere_metrics
 from spherelm.train.plan import make_plan
 from spherelm.train.processes import Processes
 from spherelm.train.run_dir import RunDir
@@ -108,6 +109,18 @@ def test_a_run_is_evaluated_in_the_precision_it_is_trained_in(
         low = evaluate(model, batches).loss
     assert result.val_loss == pytest.approx(low, rel=1e-9)
     assert evaluate(model, batches).loss != pytest.approx(low, rel=1e-6)
+
+
+def test_lines_after_the_checkpoint_and_a_line_cut_short_are_dropped(tmp_path: Path) -> None:
+    file = tmp_path / "metrics.jsonl"
+    whole = "".join(json.dumps({"step": step, "loss": 0.5}) + "\n" for step in (1, 2, 3))
+    file.write_text(whole + '{"step": 4, "lo')
+    assert [line["step"] for line in read_metrics(file)] == [1, 2, 3]
+    lines = JsonLines(file, keep_until=2)
+    lines.write({"step": 3, "loss": 0.25})
+    lines.close()
+    assert [line["loss"] for line in read_metrics(file)] == [0.5, 0.5, 0.25]
+    assert read_metrics(tmp_path / "missing.jsonl") == []
 
 
 def test_the_optimizer_is_what_the_configuration_says() -> None:
