@@ -18,6 +18,7 @@ from spherelm.errors import UserError
 from spherelm.train.loop import train
 from spherelm.train.reporter import Moment, Reporter
 from spherelm.train.resume import check_same_run
+from spherelm.train.run_dir import RunDir, create
 from tests.corpus import prepare_corpus
 from tests.processes import Spherelm, run
 from tests.train.conftest import flags, tiny
@@ -164,6 +165,32 @@ def test_another_configuration_is_another_run(field: str, value: object) -> None
     with pytest.raises(UserError, match=field):
         check_same_run(tiny("ngpt"), override(tiny("ngpt"), {field: value}))
     check_same_run(tiny("ngpt"), override(tiny("ngpt"), {"train.log_every": 3}))
+
+
+def test_how_long_and_where_may_change() -> None:
+    run = tiny("ngpt")
+    for field, value in (
+        ("train.steps", 99),
+        ("train.micro_batch_size", 1),
+        ("train.eval_every", 7),
+        ("train.keep_last", 9),
+        ("train.device", "cuda"),
+        ("train.compile", True),
+        ("parallel.tensor", 2),
+        ("data.path", "moved"),
+    ):
+        check_same_run(run, override(run, {field: value}))
+
+
+def test_a_run_that_begins_anew_leaves_nothing_of_the_old(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    for old in (run_dir.metrics, run_dir.speed):
+        old.write_text('{"step": 1}\n')
+    for folder in (run_dir.checkpoints / "step_1", run_dir.tensorboard, run_dir.tokenizer):
+        folder.mkdir(parents=True)
+    create(run_dir, tiny("ngpt"))
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "config.toml", "env.json"}
+    assert not list(run_dir.checkpoints.iterdir())
 
 
 def test_other_data_is_refused_on_resume(
