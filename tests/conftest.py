@@ -1,14 +1,28 @@
-"""What all tests share: repeatable randomness."""
+"""What all tests share: bf16 products that do not end the process, and repeatable randomness."""
 
 from __future__ import annotations
 
-import pytest
-import torch
-from hypothesis import settings
+import sys
+
+from spherelm.cpu_isa import avoid_broken_amx
+
+# Before torch is loaded; workers of pytest-xdist inherit the variable, so it is said once, and
+# when pytest does not keep what is said for itself.
+SAID: list[str] = []
+avoid_broken_amx(say=SAID.append)
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+from hypothesis import settings  # noqa: E402
 
 # The same examples on every run and machine, and no failure because a machine was busy.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
 settings.load_profile("repeatable")
+
+
+def pytest_configure() -> None:
+    for line in SAID:
+        print(line, file=sys.stderr)
 
 
 @pytest.fixture(autouse=True)

@@ -47,7 +47,7 @@ MISTAKES: dict[type, list[tuple[str, Any]]] = {
         *fractions("beta1", "beta2"),
         *whole("warmup_steps", least=0),
     ],
-    DataConfig: [("path", 3), *switches("within_documents")],
+    DataConfig: [("path", 3), *switches("within_documents", "restart_positions")],
     TrainConfig: [
         *whole("steps", "batch_size", "micro_batch_size", "log_every", "eval_sequences", least=1),
         *whole("keep_last", least=1),
@@ -254,3 +254,9 @@ def test_attention_without_masks_cannot_stay_inside_documents(attention: Attenti
     with pytest.raises(UserError, match=rf"train.attention = {attention} .*use auto, cudnn or"):
         RunConfig(train=train, data=data)
     RunConfig(train=TrainConfig(attention="cudnn"), data=data)
+
+
+def test_positions_restart_only_where_documents_are_apart() -> None:
+    with pytest.raises(UserError, match=r"data.restart_positions needs data.within_documents"):
+        DataConfig(restart_positions=True)
+    assert DataConfig(within_documents=True, restart_positions=True).restart_positions

@@ -65,11 +65,20 @@ class DataConfig:
     """Folder of token shards made by `spherelm prepare`. Unset: the built-in corpus."""
     within_documents: bool = False
     """Whether attention stays inside a document where several share a sequence."""
+    restart_positions: bool = False
+    """Whether positions count from 0 in each document of a sequence (with within_documents); if
+    not, nGPT's scores depend on where in the sequence a document stands."""
 
     def __post_init__(self) -> None:
         if self.path is not None and not (isinstance(self.path, str) and self.path):
             raise UserError(f"data.path must be a folder, not {self.path!r}")
         require_bool("data.within_documents", self.within_documents)
+        require_bool("data.restart_positions", self.restart_positions)
+        if self.restart_positions and not self.within_documents:
+            raise UserError(
+                "data.restart_positions needs data.within_documents: tokens of two documents that "
+                "see each other must not have the same position"
+            )
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ class TrainConfig:
     attention: AttentionBackend = "auto"
     """How attention is computed on CUDA; auto takes the fastest that applies."""
     weight_storage: WeightStorage = "fp32"
-    """bf16 stores the matrices as the paper did; it is known to hurt the baseline."""
+    """bf16: matrices, their gradients and moments as the paper's, without float32 copies."""
     activation_checkpointing: bool = False
     """Whether to recompute each block in the backward pass to save memory."""
     compile: bool = False

@@ -19,6 +19,12 @@ from spherelm.errors import UserError
 _CHUNK = 1 << 22
 
 
+def cache_folder() -> Path:
+    """Where what can be made again is kept for this user."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "spherelm"
+
+
 def checksum(path: Path) -> str:
     """CRC-32 of a file, as eight hexadecimal digits: finds any flip of up to 32 adjacent bits."""
     value = 0

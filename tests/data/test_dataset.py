@@ -1,8 +1,10 @@
 """Folders of shards: what is written is read, and what is damaged is refused by name."""
 
+import dataclasses
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +14,8 @@ import pytest
 
 from spherelm.cli import main
 from spherelm.data import builtin
-from spherelm.data.dataset import MANIFEST, open_dataset
+from spherelm.data.dataset import MANIFEST, TokenDataset, open_dataset
+from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.shards import read_header, smallest_dtype
 from spherelm.errors import UserError
 from tests.data.conftest import MakeDataset
@@ -23,7 +26,6 @@ def test_what_is_written_is_read(make_dataset: MakeDataset) -> None:
     assert data.vocab_size == 257
     assert data.train.n_tokens == 50
     assert data.train.n_bytes == 150
-    assert data.train.bytes_per_token == 3.0
     assert [shard.tokens[0] for shard in data.train.shards] == [0, 30]
     assert data.tokenizer().decode(data.tokenizer().encode("é\n")) == "é\n"
     assert json.loads((data.path / "train-00000.json").read_text())["dtype"] == "uint16"
@@ -114,6 +116,30 @@ def test_folders_without_tokens_are_refused(tmp_path: Path) -> None:
         open_dataset(tmp_path)
 
 
+def test_bytes_of_tokens_are_those_of_the_split(tmp_path: Path) -> None:
+    """Counted by the tokenizer, and where that is not the whole truth brought to the sum known."""
+    text = "Über dem Berg.\n<|endoftext|>\n" * 40
+    (tmp_path / "text.txt").write_text(text)
+    for name in ("bytes", "bpe"):
+        trains = {"train_tokenizer": 300} if name == "bpe" else {}
+        prepare(PrepareConfig((str(tmp_path / "text.txt"),), tmp_path / name, workers=1, **trains))
+        data = open_dataset(tmp_path / name)
+        sizes = data.token_bytes("train")
+        assert sizes is not None
+        assert sizes.tolist() == data.tokenizer().token_bytes.tolist()
+        ids = np.concatenate([shard.tokens for shard in data.train.shards])
+        assert sizes[ids].sum() == data.train.n_bytes
+    data = open_dataset(tmp_path / "bytes")
+    header = data.train.shards[0].header
+    doubled = dataclasses.replace(header, text_bytes=2 * header.text_bytes)
+    shard = dataclasses.replace(data.train.shards[0], header=doubled)
+    split = dataclasses.replace(data.train, shards=(shard,))
+    twice = TokenDataset(data.path, {"train": split}, 257, data.tokenizer().fingerprint)
+    assert twice.token_bytes("train")[65] == 2  # type: ignore[index]
+    shutil.rmtree(data.path / "tokenizer")
+    assert open_dataset(data.path).token_bytes("train") is None
+
+
 def test_a_nanogpt_folder_is_read_as_it_is(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rng.integers(0, 500, 3000).astype("<u2").tofile(tmp_path / "train.bin")
@@ -122,7 +148,8 @@ def test_a_nanogpt_folder_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "meta.pkl").write_bytes(b"cos\n_exit\n(I3\ntR.")
     data = open_dataset(tmp_path)
     assert data.train.n_tokens == 3000
-    assert data.train.bytes_per_token is None
+    assert data.train.n_bytes is None
+    assert data.token_bytes("train") is None
     assert data.vocab_size == 778
     assert open_dataset(tmp_path, vocab_size=50257).vocab_size == 50257
     with pytest.raises(UserError, match="has no tokenizer of its own"):

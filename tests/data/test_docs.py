@@ -39,9 +39,12 @@ def test_the_guide_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     written = {path.name for path in Path("tokens").iterdir()}
     assert written == {"bytes", "bpe", "many", "own-validation", "rows", "piped"}
     assert open_dataset("tokens/many").train.n_tokens > 10_000
-    (program,) = blocks("python")
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    program, positions = blocks("python")
+    check = "alone = model(row[:, 3:])\nassert torch.allclose(logits, alone, atol=1e-5)"
+    whole = f"{program}\n{positions}\n{check}"
+    run = subprocess.run([sys.executable, "-c", whole], capture_output=True, text=True)
     assert "says that" in run.stdout, run.stderr
+    assert run.returncode == 0, run.stderr
 
 
 def test_the_layout_in_the_guide_is_what_is_written(tmp_path: Path) -> None:

@@ -143,6 +143,21 @@ def test_documents_are_numbered_within_a_row(make_dataset: MakeDataset) -> None:
         assert torch.equal(documents, document - document[0])
 
 
+def test_positions_restart_with_each_document(make_dataset: MakeDataset) -> None:
+    data = make_dataset([100, 90], document=7)
+    settings = {"context": 16, "batch_size": 11, "within_documents": True}
+    assert next(Loader(data.train, seed=0, **settings)).position_ids is None
+    loader = Loader(data.train, seed=0, restart_positions=True, **settings)
+    batches = [next(loader)]
+    batches += evaluation_batches(data.val, n_sequences=11, restart_positions=True, **settings)
+    for batch in batches:
+        assert batch.position_ids is not None
+        for tokens, positions in zip(batch.tokens, batch.position_ids, strict=True):
+            position = torch.where(tokens < 100, tokens, tokens - 100)  # in its shard
+            start = position // 7 * 7  # of its document
+            assert torch.equal(positions, position - torch.maximum(start, position[0]))
+
+
 def test_validation_is_fixed_and_spread_over_the_split(make_dataset: MakeDataset) -> None:
     data = make_dataset([1001])
 

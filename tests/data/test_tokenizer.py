@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spherelm.data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
-from spherelm.data.tokenizer_library import train_tokenizer
+from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
 from spherelm.errors import UserError
 
 TEXT = [
@@ -96,6 +96,28 @@ def test_saved_and_pickled_it_is_the_same(tokenizer: Tokenizer, tmp_path: Path) 
         assert twin.vocab_size == tokenizer.vocab_size
         assert twin.end_of_document == tokenizer.end_of_document
         assert twin.encode(TEXT[1]) == tokenizer.encode(TEXT[1])
+
+
+def test_every_token_knows_its_bytes(tokenizer: Tokenizer) -> None:
+    """The ids of a text stand for its bytes, also for those of half a letter; marks for none."""
+    sizes = tokenizer.token_bytes
+    assert len(sizes) == tokenizer.vocab_size
+    assert sizes[tokenizer.end_of_document] == 0
+    space = 1 if tokenizer.name == "llama" else 0  # which SentencePiece puts before a text
+    for text in (*TEXT[:3], "tab\tand  spaces\n\n\nend", "emoji 🙂 é", "<|endoftext|> ## </s>"):
+        assert sizes[tokenizer.encode(text)].sum() == len(text.encode()) + space
+
+
+def test_words_that_go_on_have_no_bytes_for_the_mark_of_it() -> None:
+    model = tokenizers.models.WordPiece(
+        {"[UNK]": 0, "sphe": 1, "##re": 2, "é": 3}, unk_token="[UNK]"
+    )
+    bert = tokenizers.Tokenizer(model)
+    bert.decoder = tokenizers.decoders.WordPiece()
+    bert.add_special_tokens(["</s>"])
+    bert.add_tokens(["added"])
+    sizes = LibraryTokenizer(bert.to_str(), "bert").token_bytes
+    assert sizes.tolist()[1:] == [4, 2, 2, 0, 5]
 
 
 @given(st.text())

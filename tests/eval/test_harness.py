@@ -6,12 +6,14 @@ the logits after byte a are row a of the table.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import json
 import math
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +23,10 @@ from spherelm import ModelConfig, Transformer, __version__
 from spherelm.cli import main
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.errors import UserError
+from spherelm.eval import harness
 from spherelm.eval.harness import (
+    FEWSHOT_SEED,
+    MAX_NEW_TOKENS,
     Answers,
     _templates_compiled_once,
     average_accuracy,
@@ -31,6 +36,8 @@ from spherelm.eval.harness import (
 from spherelm.eval.journal import Journal
 from spherelm.eval.tasks.catalog import PAPER_TASKS, choose_tasks
 from spherelm.exchange.export import export_to_hf
+from spherelm.generate.engine import Engine
+from spherelm.generate.text import generate_text
 from tests.eval.task_files import ARC, HELLASWAG, LAMBADA, WINOGRANDE, write_task_files
 from tests.saved_runs import byte_model, write_run
 
@@ -132,6 +139,7 @@ def test_each_metric_by_hand(tmp_path: Path) -> None:
     lambada = measured["lambada_openai"].metrics
     assert math.isclose(lambada["perplexity"], math.exp(-sum(likelihoods) / 2), rel_tol=1e-4)
     assert lambada["acc"] == 1 / 2  # after y the table says " a", but no cat
+    assert lambada["acc_stderr"] == pytest.approx(math.sqrt(1 / 2 * 1 / 2 / 2))
 
     # "a;b!c?d" for both sentences: the references agree in 7 and in 6 of 7 tokens.
     precisions = [13 / 14, 11 / 12, 9 / 10, 7 / 8]
@@ -160,6 +168,57 @@ def test_the_harness_gives_the_exported_folder_the_same_numbers(tmp_path: Path) 
         expected = evaluate_task(task, theirs, data, limit)
         measured = evaluate_task(task, ours, data, limit)
         assert measured.metrics == pytest.approx(expected.metrics, rel=1e-4)
+
+
+def test_shots_are_the_papers_and_in_the_prompt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [task.shots for task in PAPER_TASKS] == [0, 0, 0, 0, 0, 5]
+    asked: list[str] = []
+    texts = Answers.texts
+
+    def note(self: Answers, requests: Any) -> list[str]:
+        asked.extend(context for context, _ in requests)
+        return texts(self, requests)
+
+    monkeypatch.setattr(Answers, "texts", note)
+    (task,) = choose_tasks("wmt14-fr-en")
+    lm = harness_model(byte_model(context=1024), BYTES)
+    evaluate_task(task, lm, write_task_files(tmp_path), limit=2)
+    assert len(asked) == 2
+    for number, prompt in enumerate(asked):
+        # Five sentences with their translations, none of them the one in question, and that one.
+        assert prompt.count("French phrase: ") == prompt.count("English phrase:") == 6
+        assert prompt.count(f"French phrase: phrase {number}\n") == 1
+        assert prompt.endswith(f"French phrase: phrase {number}\nEnglish phrase:")
+
+
+def test_settings_are_the_harness_s_own() -> None:
+    """What is not given to it, the harness decides: the choice of examples, the longest answer."""
+    import lm_eval
+    from lm_eval.models.huggingface import HFLM
+
+    defaults = inspect.signature(lm_eval.simple_evaluate).parameters
+    assert defaults["fewshot_random_seed"].default == FEWSHOT_SEED
+    assert HFLM.max_gen_toks.fget(None) == MAX_NEW_TOKENS
+
+
+def test_a_prompt_leaves_room_for_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a context of 64, ten tokens for the answer; half of it where more are asked for."""
+    asked: list[tuple[list[list[int]], int]] = []
+
+    def note(engine: Engine, tokenizer: Any, prompts: Any, **settings: Any) -> list[str]:
+        asked.append((prompts, settings["max_new_tokens"]))
+        return generate_text(engine, tokenizer, prompts, **settings)
+
+    monkeypatch.setattr(harness, "generate_text", note)
+    prompt = "one prompt that is longer than the context " * 3
+    for budget in (10, 50):
+        settings = {"until": ["\0"], "max_gen_toks": budget}
+        (text,) = answers(byte_model(context=64)).texts([(prompt, settings)])
+        assert text
+    ids = BYTES.encode(prompt)
+    assert asked == [([ids[-54:]], 10), ([ids[-32:]], 32)]
 
 
 def answers(model: Transformer, journal: Journal | None = None) -> Answers:
@@ -294,6 +353,9 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert json.loads(capsys.readouterr().out) == report
     assert (out / "answers.jsonl").read_text() == kept
     assert json.loads((out / "tasks.json").read_text()) == report
+    # Answers in another precision are other answers.
+    assert main([*arguments, *options, "--dtype", "bf16"]) == 2
+    assert "answers of another model" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

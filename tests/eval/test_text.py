@@ -12,6 +12,8 @@ import pytest
 import torch
 
 from spherelm.cli import main
+from spherelm.data.dataset import open_dataset
+from spherelm.data.loader import evaluation_batches
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.tokenizer import ByteTokenizer, load_tokenizer
 from spherelm.errors import UserError
@@ -77,6 +79,10 @@ def test_validation_set_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert report["data"] == "built-in corpus"
     assert report["sequences"] == 64 < report["sequences_there_are"]
     assert report["context"] == 64
+    batches = evaluation_batches(open_dataset().val, context=64, n_sequences=64, batch_size=64)
+    ends = int((next(batches).targets == 256).sum())
+    bits = report["loss"] / math.log(2) / (1 - ends / 64**2)
+    assert math.isclose(report["bits_per_byte"], bits, rel_tol=1e-9)
     # Bytes, and one token for the end of each document.
     assert 1.0 <= report["bits_per_byte"] * math.log(2) / report["loss"] < 1.01
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from spherelm import durable, records
+from spherelm import ScaleConfig, Transformer, durable, records
 from spherelm.cli import main
 from spherelm.config import RunConfig
 from spherelm.errors import UserError
 from spherelm.exchange.export import export_to_hf, import_from_hf
 from spherelm.exchange.load import EXPORT_RECORD, find_saved, load_model
+from spherelm.model.config import SCALE_NAMES
 from tests.model.tiny import VARIANTS
 from tests.saved_runs import byte_model, change_state, write_run
 
@@ -43,7 +46,10 @@ def test_a_model_comes_back_bit_for_bit(variant: str, tmp_path: Path) -> None:
         assert loaded.tokenizer.name == "bytes"
         assert_same_weights(loaded.model, model)
         assert torch.equal(loaded.model(TOKENS), model(TOKENS))
-    assert find_saved(back).step == 7
+    assert (find_saved(back).step, find_saved(back).val_loss) == (7, 2.5)
+    for file in ("config.json", "generation_config.json"):
+        said = json.loads((exported / file).read_text())
+        assert said["eos_token_id"] == said["pad_token_id"] == 256
 
 
 @pytest.mark.parametrize("variant", ["tied", "scales: scalar", "scales: fixed", "no qk norm"])
@@ -71,13 +77,23 @@ def test_a_folded_model_computes_and_generates_the_same(
 
 def test_without_our_record_the_hugging_face_config_is_enough(tmp_path: Path) -> None:
     """As a folder is that transformers saved."""
-    for variant in ("scales: scalar", "gpt, grouped heads"):
+    for variant in ("scales: scalar", "gpt, grouped heads", "gpt, tied", "tied", "signed alpha"):
         model = byte_model(**VARIANTS[variant])
         exported = export_to_hf(write_run(tmp_path / variant, model), tmp_path / f"hf {variant}")
         (exported / EXPORT_RECORD).unlink()
-        loaded = load_model(exported).model
+        loaded, _, config = load_model(exported)
         assert_same_weights(loaded, model)
         assert torch.equal(loaded(TOKENS), model(TOKENS))
+        named = {"n_kv_heads": model.config.kv_heads}  # what is left to defaults is spelt out
+        named |= {s: ScaleConfig(**asdict(model.config.resolve_scale(s))) for s in scales(model)}
+        assert config == RunConfig(model=replace(model.config, **named))
+        assert json.loads((exported / "config.json").read_text())["max_position_embeddings"] == 64
+        settings = json.loads((exported / "tokenizer_config.json").read_text())
+        assert settings["model_max_length"] == 64
+
+
+def scales(model: Transformer) -> tuple[str, ...]:
+    return SCALE_NAMES if model.config.arch == "ngpt" else ()
 
 
 def test_the_newest_checkpoint_of_a_run_is_taken(tmp_path: Path) -> None:
@@ -195,6 +211,45 @@ def test_a_config_that_does_not_fit_is_named(
     edit(exported / "config.json", **changes)
     with pytest.raises(UserError, match=message):
         load_model(exported)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rms_norm_eps", 1e-5),
+        ("hidden_act", "gelu"),
+        ("attention_bias", True),
+        ("mlp_bias", True),
+    ],
+)
+def test_a_llama_that_is_not_our_gpt_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    gpt = byte_model(arch="gpt")
+    exported = export_to_hf(write_run(tmp_path / "run", gpt), tmp_path / "hf")
+    (exported / EXPORT_RECORD).unlink()
+    assert_same_weights(load_model(exported).model, gpt)
+    edit(exported / "config.json", **{field: value})
+    with pytest.raises(UserError, match=f"{field} must be .* not {value}"):
+        load_model(exported)
+
+
+def test_weights_that_transformers_saved_in_bf16_stay_so(tmp_path: Path) -> None:
+    """All of them, gains too; those are float32 numbers with us."""
+    for arch in ("gpt", "ngpt"):
+        model = byte_model(arch=arch)
+        exported = export_to_hf(write_run(tmp_path / arch, model), tmp_path / f"hf {arch}")
+        (exported / EXPORT_RECORD).unlink()
+        edit(exported / "config.json", dtype="bfloat16")
+        rounded = {n: t.bfloat16() for n, t in load_file(exported / "model.safetensors").items()}
+        save_file(rounded, exported / "model.safetensors")
+        loaded, _, config = load_model(exported)
+        assert config.train.weight_storage == "bf16"
+        for name, tensor in model.state_dict().items():
+            found = loaded.state_dict()[name]
+            assert found.dtype == (torch.bfloat16 if tensor.ndim == 2 else torch.float32)
+            assert torch.equal(found, tensor.bfloat16().to(found.dtype)), name
+        assert loaded(TOKENS).isfinite().all()
+        back = import_from_hf(exported, tmp_path / f"back {arch}")
+        assert_same_weights(load_model(back).model, loaded)
 
 
 @pytest.mark.parametrize("content", ["", "[1]", "{", "9" * 5000, "[" * 100_000])

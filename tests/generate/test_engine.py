@@ -9,6 +9,7 @@ from spherelm import Transformer
 from spherelm.errors import UserError
 from spherelm.generate import engine as engine_module
 from spherelm.generate.engine import Engine, generate
+from spherelm.generate.folded import FoldedModel
 from spherelm.generate.sampling import Sampling
 from tests.model.tiny import perturbed, tiny_config
 
@@ -99,6 +100,13 @@ def test_no_new_tokens() -> None:
 def test_bad_prompts_are_refused(prompts: list[list[int]], message: str) -> None:
     with pytest.raises(UserError, match=message):
         generate(perturbed(tiny_config()), prompts, max_new_tokens=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_size_of_a_cache_is_known_before_it_is_made(dtype: torch.dtype) -> None:
+    model = FoldedModel(Transformer(tiny_config(n_kv_heads=2)), dtype)
+    cache = model.new_cache(3, 17)
+    assert model.cache_bytes(3, 17) == cache.keys.nbytes + cache.values.nbytes
 
 
 def test_more_than_memory_allows_is_refused_before_allocating() -> None:

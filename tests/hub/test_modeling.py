@@ -90,6 +90,27 @@ def test_padding_on_the_left_changes_nothing() -> None:
     assert hf.generate(padded, attention_mask=mask, **settings)[0, 17:].tolist() == alone.tolist()
 
 
+def test_forward_on_padding_and_on_packed_rows_takes_positions() -> None:
+    """docs/huggingface.md: with a vector s_qk, logits depend on absolute positions."""
+    model, x = on_sphere(), tokens(1, 12)
+    hf = as_hf(model)
+    padded = torch.cat((torch.zeros(1, 5, dtype=torch.long), x), dim=1)
+    mask = (torch.arange(17) >= 5).long()[None]
+    counted = (mask.cumsum(-1) - 1).clamp_min(0)
+    with torch.no_grad():
+        alone = model(x)
+        without = hf(padded, attention_mask=mask).logits[:, 5:]
+        assert float((without - alone).abs().max()) > 1e-3
+        given = hf(padded, attention_mask=mask, position_ids=counted).logits[:, 5:]
+        torch.testing.assert_close(given, alone, **CLOSE)
+        # Two documents in a row: positions that restart also keep attention inside each.
+        other = tokens(1, 7)
+        row = torch.cat((other, x), dim=1)
+        restarting = torch.cat((torch.arange(7), torch.arange(12)))[None]
+        both = hf(row, position_ids=restarting, use_cache=False).logits
+        torch.testing.assert_close(both, torch.cat((model(other), alone), dim=1), **CLOSE)
+
+
 def test_conventions() -> None:
     """Every attention implementation, logits_to_keep, recorded states, gradient checkpointing."""
     hf, x = as_hf(on_sphere(n_kv_heads=2)), tokens()

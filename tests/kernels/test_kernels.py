@@ -64,13 +64,16 @@ def operation_of_reference(adds: bool):  # type: ignore[no-untyped-def]
     ("B", "T", "H", "G", "K"),
     [(1, 1, 1, 1, 64), (2, 5, 4, 2, 6), (1, 3, 6, 3, 20), (1, 2, 8, 1, 128)],
 )
-@pytest.mark.parametrize("kind", ["rope", "sphere", "sphere without norm"])
+@pytest.mark.parametrize("kind", ["rope", "sphere", "sphere without norm", "own positions"])
 def test_projection_of_q_k_v(
     kind: str, B: int, T: int, H: int, G: int, K: int, dtype: torch.dtype, device: str
 ) -> None:
     """Compared by what attention sees: the scores of q and k, and v."""
     D = 48
     table = rope_table(T, K, 10000.0, device=torch.device(device))
+    if kind == "own positions":  # of each token: (2, B, T, K/2)
+        long = rope_table(40, K, 10000.0, device=torch.device(device))
+        table = long[:, torch.randint(40, (B, T), device=device)]
 
     def scores(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
         wide = reference.at_least_float32
@@ -80,7 +83,7 @@ def test_projection_of_q_k_v(
     def project(h: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
         *matrices, s_qk = rest if kind != "rope" else (*rest, None)
         turned = table.double() if h.dtype == torch.float64 else table
-        norm = kind == "sphere"
+        norm = kind in ("sphere", "own positions")
         return scores(*kernels.project_qkv(h, *matrices, turned, s_qk, norm))
 
     shapes = [(B, T, D), (H * K, D), (G * K, D), (G * K, D)]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from spherelm import AdamW, ModelConfig, ScaleConfig, Transformer, kernels
 from spherelm.model.config import Arch
+from spherelm.model.rope import restarting_positions
 from spherelm.train.compile import compile_blocks
 from tests.kernels.precision import DEVICES, error
 
@@ -23,7 +24,7 @@ def model_on(device: str, arch: Arch, **fields: object) -> Transformer:
 
 
 def gradients(
-    model: Transformer, execution: kernels.Execution, precision: torch.dtype
+    model: Transformer, execution: kernels.Execution, precision: torch.dtype, packed: bool = False
 ) -> dict[str, Tensor]:
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(3)
@@ -32,21 +33,27 @@ def gradients(
     targets = tokens.roll(-1, 1).clone()
     targets[0, :2] = -100
     bf16 = precision == torch.bfloat16
+    given = {}
+    if packed:
+        given["documents"] = (torch.arange(config.context) > 2).long().expand_as(tokens).to(device)
+        given["position_ids"] = restarting_positions(given["documents"])
     with kernels.use(execution), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-        loss = model.loss(tokens, targets)
+        loss = model.loss(tokens, targets, **given)
     grads = torch.autograd.grad(loss, list(model.parameters()))
     names = [name for name, _ in model.named_parameters()]
     return dict(zip(["loss", *names], [loss.detach(), *grads], strict=True))
 
 
-def assert_gradients(model: Transformer, compiled: bool, precision: torch.dtype) -> None:
+def assert_gradients(
+    model: Transformer, compiled: bool, precision: torch.dtype, packed: bool = False
+) -> None:
     """Kernels are as exact as the reference, parameter by parameter, seen from float64."""
-    truth = gradients(copy.deepcopy(model).double(), "reference", torch.float64)
-    plain = gradients(model, "reference", precision)
+    truth = gradients(copy.deepcopy(model).double(), "reference", torch.float64, packed)
+    plain = gradients(model, "reference", precision, packed)
     twin = copy.deepcopy(model)
     if compiled:
         compile_blocks(twin)
-    ours = gradients(twin, "triton", precision)
+    ours = gradients(twin, "triton", precision, packed)
     # In bfloat16 errors of single parameters scatter; in float32 they are roundings. The
     # interpreter truncates to bfloat16 where a GPU rounds.
     margin, floor = (1.5, 2e-3) if precision == torch.bfloat16 else (2.0, 3e-6)
@@ -79,6 +86,12 @@ VARIANTS = {
 def test_gradients_of_the_whole_model(variant: str, precision: torch.dtype, device: str) -> None:
     arch, fields = VARIANTS[variant]
     assert_gradients(model_on(device, arch, **fields), False, precision)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_gradients_of_documents_with_positions_of_their_own(arch: Arch, device: str) -> None:
+    assert_gradients(model_on(device, arch), False, torch.float32, packed=True)
 
 
 @pytest.mark.parametrize("device", DEVICES)

@@ -121,6 +121,16 @@ def test_a_checkpoint_from_before_there_were_seals_is_read(tmp_path: Path) -> No
     assert checkpoint.verify(path)["step"] == 3
 
 
+def test_a_file_of_another_size_is_named_with_its_size(tmp_path: Path) -> None:
+    """Found before a checksum of gigabytes is computed."""
+    path = save(tmp_path, 3)
+    (shard,) = path.glob("*.safetensors")
+    size = shard.stat().st_size
+    shard.write_bytes(shard.read_bytes()[:-5])
+    with pytest.raises(UserError, match=rf"safetensors: it has {size - 5} bytes, not {size}"):
+        checkpoint.verify(path)
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"could not write checkpoint.*Not a directory") as caught:

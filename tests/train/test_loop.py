@@ -15,8 +15,10 @@ from safetensors import safe_open
 from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
+from spherelm.data.loader import evaluation_batches
 from spherelm.data.tokenizer import load_tokenizer
 from spherelm.errors import UserError
+from spherelm.exchange.load import load_model
 from spherelm.train.loop import train
 from spherelm.train.metrics import read_metrics
 from spherelm.train.run_dir import RunDir
@@ -43,11 +45,13 @@ def test_a_run_leaves_everything_needed_to_repeat_it(
     assert [line["tokens"] for line in lines] == [128 * step for step in range(1, 13)]
     assert [line["step"] for line in lines if "val_loss" in line] == [4, 8, 12]
     assert lines[-1]["val_loss"] == result.val_loss
-    # One byte is one token of this corpus but for the ends of documents.
-    bytes_per_token = dataset.val.bytes_per_token
-    assert bytes_per_token is not None
-    expected_bits = result.val_loss / math.log(2) / bytes_per_token  # type: ignore[operator]
-    assert lines[-1]["val_bits_per_byte"] == pytest.approx(expected_bits)
+    # A token of this corpus is a byte, or the end of a document: of those in the 8 sequences.
+    batches = evaluation_batches(dataset.val, context=32, n_sequences=8, batch_size=8)
+    targets = torch.cat([batch.targets.flatten() for batch in batches])
+    text_bytes = int((targets < 256).sum())
+    assert text_bytes < targets.numel() == 256
+    expected_bits = result.val_loss * 256 / math.log(2) / text_bytes  # type: ignore[operator]
+    assert lines[-1]["val_bits_per_byte"] == pytest.approx(expected_bits, rel=1e-12)
     assert lines[-1]["loss"] < lines[0]["loss"]
     assert result.finished
     assert result.checkpoint == run_dir.checkpoints / "step_12"
@@ -138,6 +142,33 @@ def test_attention_within_documents_changes_the_loss(
     train(tiny_run, dataset, tmp_path / "across")
     train(override(tiny_run, {"data.within_documents": True}), dataset, tmp_path / "within")
     assert (losses(tmp_path / "across") != losses(tmp_path / "within")).any()
+
+
+def test_documents_that_restart_are_learned_from_as_if_alone(
+    tmp_path: Path, dataset: TokenDataset
+) -> None:
+    """The validation loss of a run is that of its documents one by one."""
+    fields = {"data.within_documents": True, "train.steps": 3, "train.micro_batch_size": 3}
+    run = override(tiny("ngpt"), {**fields, "data.restart_positions": True, "model.context": 600})
+    result = train(run, dataset, tmp_path / "restarting")
+    model = load_model(tmp_path / "restarting").model
+    batches = evaluation_batches(
+        dataset.val, context=600, n_sequences=8, batch_size=4, within_documents=True
+    )
+    total, count = 0.0, 0
+    for batch in batches:
+        assert batch.documents is not None
+        for tokens, targets, documents in zip(*batch[:3], strict=True):
+            for number in documents.unique():
+                mine = documents == number
+                alone = (tokens[mine][None], targets[mine][None])
+                total += float(model.loss(*alone, reduction="sum").detach())
+                count += int(mine.sum())
+    assert count == 8 * 600
+    assert max(map(int, documents)) >= 1
+    assert result.val_loss == pytest.approx(total / count, rel=1e-6)
+    train(override(run, {"data.restart_positions": False}), dataset, tmp_path / "going on")
+    assert (losses(tmp_path / "restarting")[1:] != losses(tmp_path / "going on")[1:]).all()
 
 
 def test_warmup_and_cosine_are_in_the_metrics(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from pathlib import Path
@@ -15,7 +16,9 @@ from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset, open_dataset
 from spherelm.errors import UserError
 from spherelm.train.loop import train
+from spherelm.train.reporter import Moment, Reporter
 from spherelm.train.resume import check_same_run
+from spherelm.train.run_dir import RunDir, create
 from tests.corpus import prepare_corpus
 from tests.processes import Spherelm, run
 from tests.train.conftest import flags, tiny
@@ -48,6 +51,28 @@ def test_resumed_equals_uninterrupted(
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
+class Draws(Reporter):
+    """Somebody who draws random numbers while a run goes on, as dropout would."""
+
+    def stepped(self, moment: Moment) -> None:
+        torch.rand(1)
+
+
+def test_random_numbers_go_on_where_they_were(tmp_path: Path, dataset: TokenDataset) -> None:
+    run = override(tiny("ngpt"), {"train.keep_last": 5})
+    train(run, dataset, tmp_path / "whole", reporter=Draws())
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
+    shutil.rmtree(tmp_path / "resumed" / "checkpoints" / "step_12")
+    train(run, dataset, tmp_path / "resumed", resume="auto", reporter=Draws())
+    states = {
+        (name, step): json.loads(
+            (tmp_path / name / "checkpoints" / f"step_{step}" / "state.json").read_text()
+        )["random"]
+        for name, step in (("whole", 8), ("whole", 12), ("resumed", 12))
+    }
+    assert states["whole", 12] == states["resumed", 12] != states["whole", 8]
+
+
 def test_checkpoints_of_the_background_are_the_same(
     tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
 ) -> None:
@@ -65,10 +90,11 @@ def test_checkpoints_of_the_background_are_the_same(
 def test_a_finished_run_resumed_does_nothing(
     tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig
 ) -> None:
-    train(tiny_run, dataset, tmp_path)
+    first = train(tiny_run, dataset, tmp_path)
     before = (tmp_path / "metrics.jsonl").read_bytes()
     result = train(tiny_run, dataset, tmp_path, resume="auto")
     assert result.finished
+    assert result == first
     assert result.step == 12
     assert (tmp_path / "metrics.jsonl").read_bytes() == before
 
@@ -140,6 +166,32 @@ def test_another_configuration_is_another_run(field: str, value: object) -> None
     with pytest.raises(UserError, match=field):
         check_same_run(tiny("ngpt"), override(tiny("ngpt"), {field: value}))
     check_same_run(tiny("ngpt"), override(tiny("ngpt"), {"train.log_every": 3}))
+
+
+def test_how_long_and_where_may_change() -> None:
+    run = tiny("ngpt")
+    for field, value in (
+        ("train.steps", 99),
+        ("train.micro_batch_size", 1),
+        ("train.eval_every", 7),
+        ("train.keep_last", 9),
+        ("train.device", "cuda"),
+        ("train.compile", True),
+        ("parallel.tensor", 2),
+        ("data.path", "moved"),
+    ):
+        check_same_run(run, override(run, {field: value}))
+
+
+def test_a_run_that_begins_anew_leaves_nothing_of_the_old(tmp_path: Path) -> None:
+    run_dir = RunDir(tmp_path)
+    for old in (run_dir.metrics, run_dir.speed):
+        old.write_text('{"step": 1}\n')
+    for folder in (run_dir.checkpoints / "step_1", run_dir.tensorboard, run_dir.tokenizer):
+        folder.mkdir(parents=True)
+    create(run_dir, tiny("ngpt"))
+    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "config.toml", "env.json"}
+    assert not list(run_dir.checkpoints.iterdir())
 
 
 def test_other_data_is_refused_on_resume(

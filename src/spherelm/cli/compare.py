@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from spherelm import cpu_isa
 from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, TrainConfig
 from spherelm.console import open_console
@@ -68,6 +69,7 @@ def main(argv: list[str]) -> int:
     base = presets.get(f"gpt-{preset}")
     defaults = CompareFlags(out=tyro.MISSING, preset=preset, data=base.data, train=base.train)
     flags = parse(CompareFlags, argv, "compare", default=defaults)
+    cpu_isa.before_products(flags.train.precision, flags.train.device)
     return _compare(flags)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from spherelm import cpu_isa
 from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
 from spherelm.console import open_console
@@ -57,6 +58,7 @@ def main(argv: list[str]) -> int:
         module = importlib.import_module(f"spherelm.cli.eval_{argv[0]}")
         return int(module.main(argv[1:]))
     flags = parse(EvalFlags, argv, "eval")
+    cpu_isa.before_products(flags.dtype, flags.device)
 
     require_int("--batch-size", flags.batch_size)
     if flags.context is not None:
@@ -120,12 +122,11 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
         n_sequences=run.train.eval_sequences,
         batch_size=flags.batch_size,
         within_documents=run.data.within_documents,
+        restart_positions=run.data.restart_positions,
         device=model.E_input.device,
     )
     with products:
-        measured = evaluate(model, batches)
-    bytes_per_token = dataset.val.bytes_per_token
-    bits = None if bytes_per_token is None else measured.bits_per_byte(bytes_per_token)
+        measured = evaluate(model, batches, dataset.token_bytes("val"))
     builtin = flags.data is None and run.data.path is None
     return {
         "text": "validation set",
@@ -135,7 +136,7 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
         "context": context,
         "loss": measured.loss,
         "perplexity": measured.perplexity,
-        "bits_per_byte": bits,
+        "bits_per_byte": measured.bits_per_byte,
         "tokens": measured.tokens,
     }
 

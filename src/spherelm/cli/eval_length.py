@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from spherelm import cpu_isa
 from spherelm.cli.eval import open_model
 from spherelm.cli.generate import DTypeName
 from spherelm.cli.parse import parse
@@ -55,6 +56,7 @@ class LengthFlags:
 
 def main(argv: list[str]) -> int:
     flags = parse(LengthFlags, argv, "eval length")
+    cpu_isa.before_products(flags.dtype, flags.device)
     if not flags.runs or not flags.lengths or min(flags.lengths) < 1:
         raise UserError("eval length needs at least one run, and lengths of at least 1")
     if flags.limit is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from spherelm import cpu_isa
 from spherelm.cli.generate import DTypeName, inference_dtype
 from spherelm.cli.parse import parse
 from spherelm.console import open_console
@@ -55,6 +56,7 @@ class TaskFlags:
 
 def main(argv: list[str]) -> int:
     flags = parse(TaskFlags, argv, "eval tasks")
+    cpu_isa.before_products(flags.dtype, flags.device)
 
     from spherelm.eval.tasks.catalog import choose_tasks
 

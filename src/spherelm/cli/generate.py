@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
+from spherelm import cpu_isa
 from spherelm.cli.parse import parse
 from spherelm.errors import UserError
 
@@ -65,6 +66,7 @@ class GenerateFlags:
 
 def main(argv: list[str]) -> int:
     flags = parse(GenerateFlags, argv, "generate")
+    cpu_isa.before_products(flags.dtype, flags.device)
     prompts = _prompts(flags)
 
     from spherelm.generate.sampling import Sampling

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from spherelm import launcher
+from spherelm import cpu_isa, launcher
 from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
 from spherelm.model.config import ModelConfig
@@ -74,6 +74,7 @@ def main(argv: list[str]) -> int:
     )
     optim, note = _with_warmup(flags, base, argv)
     run = RunConfig(**{**_sections(flags), "optim": optim})
+    cpu_isa.before_products(run.train.precision, run.train.device)
 
     from spherelm.data.dataset import open_dataset
 

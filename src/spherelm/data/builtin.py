@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from spherelm import durable
 from spherelm.data.dataset import TokenDataset, open_dataset, write_manifest
 from spherelm.data.shards import ShardHeader, shard_name, write_shard
 from spherelm.data.tokenizer import ByteTokenizer
@@ -44,7 +45,7 @@ def open_builtin() -> TokenDataset:
         digest.update(f"{path}\n{len(text)}\n".encode() + text)
     name = f"builtin-{platform.python_version()}-{digest.hexdigest()}"
     try:
-        return _open_or_write(_cache_folder() / name, documents)
+        return _open_or_write(durable.cache_folder() / name, documents)
     except OSError:  # a home that cannot be written
         _temporary.append(tempfile.TemporaryDirectory(prefix="spherelm-"))
         return _open_or_write(Path(_temporary[-1].name) / name, documents)
@@ -117,8 +118,3 @@ def _source_files(library: Path) -> Iterator[str]:
 def _held_out(path: str) -> bool:
     digest = hashlib.blake2b(path.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") < VAL_SHARE * 2**64
-
-
-def _cache_folder() -> Path:
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "spherelm"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from spherelm import records
 from spherelm.data.shards import (
@@ -34,6 +35,9 @@ SPLITS = ("train", "val")
 VERIFY_LIMIT = 2 << 30
 """Up to this many bytes of tokens, checksums are verified whenever a dataset is opened: about a
 second. Above it only when asked; the sizes of files are checked always."""
+
+COUNTED_TOGETHER = 1 << 22
+"""Tokens that are counted at a time: each becomes eight bytes."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +59,6 @@ class TokenSplit:
         total = sum(shard.header.text_bytes for shard in self.shards)
         return total if all(shard.starts is not None for shard in self.shards) else None
 
-    @property
-    def bytes_per_token(self) -> float | None:
-        """What turns a loss into bits per byte: loss / ln 2 / bytes_per_token."""
-        return None if self.n_bytes is None else self.n_bytes / self.n_tokens
-
 
 class TokenDataset:
     """Tokens for training and validation, and the tokenizer that made them."""
@@ -75,6 +74,7 @@ class TokenDataset:
         self._splits = dict(splits)
         self._vocab_size = vocab_size
         self._tokenizer_fingerprint = tokenizer_fingerprint
+        self._token_bytes: dict[str, NDArray[np.float64] | None] = {}
 
     @property
     def train(self) -> TokenSplit:
@@ -139,6 +139,30 @@ class TokenDataset:
     def _another_tokenizer(self) -> UserError:
         folder = self.path / "tokenizer"
         return records.damaged(folder, "it is not the tokenizer that made the tokens")
+
+    def token_bytes(self, name: str) -> NDArray[np.float64] | None:
+        """UTF-8 bytes of text that each id stands for in a split; None where that is not known.
+
+        They are the tokenizer's, times what makes them sum up to the bytes of the split: 1, unless
+        a tokenizer adds to texts, leaves something out, or changes them.
+        """
+        if name not in self._token_bytes:
+            self._token_bytes[name] = self._count_token_bytes(self._split(name))
+        return self._token_bytes[name]
+
+    def _count_token_bytes(self, split: TokenSplit) -> NDArray[np.float64] | None:
+        if split.n_bytes is None:
+            return None
+        try:
+            lengths = self.tokenizer().token_bytes
+        except UserError:  # none was kept, or the package that reads it is not installed
+            return None
+        counts = np.zeros(len(lengths), np.int64)
+        for shard in split.shards:
+            for start in range(0, len(shard.tokens), COUNTED_TOGETHER):
+                part = shard.tokens[start : start + COUNTED_TOGETHER]
+                counts += np.bincount(part, minlength=len(lengths))
+        return lengths.astype(np.float64) * (split.n_bytes / max(1, int(counts @ lengths)))
 
 
 def open_dataset(

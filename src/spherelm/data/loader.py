@@ -26,6 +26,7 @@ from torch import Tensor
 from spherelm.data.dataset import TokenSplit
 from spherelm.data.order import TrainingOrder
 from spherelm.errors import UserError
+from spherelm.model.rope import restarting_positions
 from spherelm.model.transformer import IGNORE_INDEX
 from spherelm.validate import require_int
 
@@ -39,15 +40,24 @@ class Batch(NamedTuple):
     """(B, T) int64: the token after each of `tokens`."""
     documents: Tensor | None
     """(B, T) int64: the number of each token's document, from 0 in every row; None unless asked."""
+    position_ids: Tensor | None = None
+    """(B, T) int64: positions that count from 0 in every document of a row; None unless asked."""
 
 
 class BlockReader:
     """The blocks of a split, copied out of the memory-mapped shards."""
 
-    def __init__(self, split: TokenSplit, context: int, within_documents: bool = False) -> None:
+    def __init__(
+        self,
+        split: TokenSplit,
+        context: int,
+        within_documents: bool = False,
+        restart_positions: bool = False,
+    ) -> None:
         require_int("context", context)
         self.split, self.context = split, context
         self.within_documents = within_documents
+        self.restart_positions = within_documents and restart_positions
         per_shard = [(len(shard.tokens) - 1) // context for shard in split.shards]
         self._ends: NDArray[np.int64] = np.cumsum(per_shard)
         self._firsts: NDArray[np.int64] = self._ends - np.array(per_shard, np.int64)
@@ -82,7 +92,10 @@ class BlockReader:
         if self.within_documents:
             documents = torch.zeros(shape, dtype=torch.int64, pin_memory=pin)
             self._number_documents(shards, local, documents.numpy())
-        return Batch(tokens, targets, documents)
+        if documents is None or not self.restart_positions:
+            return Batch(tokens, targets, documents)
+        positions = restarting_positions(documents)
+        return Batch(tokens, targets, documents, positions.pin_memory() if pin else positions)
 
     def _gather(self, shards: NDArray[np.int64], local: NDArray[np.int64]) -> NDArray[Any]:
         if (shards == shards[0]).all():  # the usual small dataset: one call for the batch
@@ -131,6 +144,7 @@ class Loader:
         rank: int = 0,
         world_size: int = 1,
         within_documents: bool = False,
+        restart_positions: bool = False,
         device: torch.device | str = "cpu",
         prefetch: int = 2,
     ) -> None:
@@ -140,7 +154,7 @@ class Loader:
             raise UserError(
                 f"train.batch_size must be a multiple of the {world_size} devices, not {batch_size}"
             )
-        self.reader = BlockReader(split, context, within_documents)
+        self.reader = BlockReader(split, context, within_documents, restart_positions)
         self.batch_size, self.seed = batch_size, seed
         self.rank, self.world_size = rank, world_size
         self.device = torch.device(device)
@@ -209,6 +223,7 @@ def evaluation_batches(
     rank: int = 0,
     world_size: int = 1,
     within_documents: bool = False,
+    restart_positions: bool = False,
     device: torch.device | str = "cpu",
 ) -> Iterator[Batch]:
     """A fixed set of blocks, the same at every call, evenly spread over the split.
@@ -219,7 +234,7 @@ def evaluation_batches(
     """
     require_int("n_sequences", n_sequences)
     require_int("batch_size", batch_size)
-    reader = BlockReader(split, context, within_documents)
+    reader = BlockReader(split, context, within_documents, restart_positions)
     n_sequences = min(n_sequences, reader.n_blocks)
     blocks = np.arange(n_sequences, dtype=np.int64) * reader.n_blocks // n_sequences
     pin = torch.device(device).type == "cuda"
@@ -260,12 +275,7 @@ def _to_device(batch: Batch, device: torch.device) -> Batch:
     """Copy without waiting; pinned memory is not reused before the copy is done (by torch)."""
     if device.type == "cpu":
         return batch
-    tokens, targets, documents = (
-        None if t is None else t.to(device, non_blocking=True) for t in batch
-    )
-    assert tokens is not None
-    assert targets is not None
-    return Batch(tokens, targets, documents)
+    return Batch._make(None if t is None else t.to(device, non_blocking=True) for t in batch)
 
 
 class _Prefetcher:

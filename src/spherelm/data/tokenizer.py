@@ -46,6 +46,10 @@ class Tokenizer(Protocol):
     def fingerprint(self) -> str:
         """Changes with anything that would change the ids of a text."""
 
+    @property
+    def token_bytes(self) -> NDArray[np.int64]:
+        """UTF-8 bytes of text that each id stands for, 0 for marks: (vocab_size,)"""
+
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without any that mark its start or end."""
 
@@ -66,6 +70,10 @@ class ByteTokenizer:
     vocab_size = 257
     end_of_document = 256
     fingerprint = "bytes-257"
+
+    @property
+    def token_bytes(self) -> NDArray[np.int64]:
+        return (np.arange(self.vocab_size) < 256).astype(np.int64)
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
@@ -157,6 +165,13 @@ def _load_foreign(
     from spherelm.data.tokenizer_library import LibraryTokenizer
 
     return LibraryTokenizer.load(spec, end_of_document, name)
+
+
+def bytes_of_piece(piece: str) -> int:
+    """UTF-8 bytes of a piece of SentencePiece's kind: ▁ is a space, <0x0A> one byte."""
+    if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
+        return 1
+    return len(piece.replace("\u2581", " ").encode())
 
 
 def same_ids(one: Tokenizer, other: Tokenizer) -> bool:

@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 
 from spherelm import records
 from spherelm.data import hub
-from spherelm.data.tokenizer import fingerprint_of, missing_package, save_tokenizer
+from spherelm.data.tokenizer import (
+    bytes_of_piece,
+    fingerprint_of,
+    missing_package,
+    save_tokenizer,
+)
 from spherelm.errors import UserError
 
 END_OF_TEXT = "<|endoftext|>"
@@ -94,6 +99,21 @@ class LibraryTokenizer:
     def content_without_marks(self) -> tuple[str, str]:
         """What decides the ids of a text: all but what would put marks before or after it."""
         return json.dumps({**json.loads(self.content), "post_processor": None}), self._end
+
+    @property
+    def token_bytes(self) -> NDArray[np.int64]:
+        described = json.loads(self.content)
+        decoder = json.dumps(described.get("decoder"))
+        counts = np.zeros(self.vocab_size, np.int64)
+        for token, i in self._tokenizer.get_vocab(with_added_tokens=False).items():
+            if "ByteLevel" in decoder:  # one letter for each byte
+                counts[i] = len(token)
+            else:
+                piece = token.removeprefix("##") if "WordPiece" in decoder else token
+                counts[i] = bytes_of_piece(piece)
+        for added in described.get("added_tokens") or ():
+            counts[added["id"]] = 0 if added["special"] else len(added["content"].encode())
+        return counts
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids

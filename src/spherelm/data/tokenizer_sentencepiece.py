@@ -9,7 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm.data.tokenizer import fingerprint_of, missing_package, save_tokenizer
+from spherelm.data.tokenizer import (
+    bytes_of_piece,
+    fingerprint_of,
+    missing_package,
+    save_tokenizer,
+)
 from spherelm.errors import UserError
 
 
@@ -55,6 +60,17 @@ class SentencePieceTokenizer:
         if self._processor.id_to_piece(end) != asked:
             raise UserError(f"tokenizer {self.name} has no piece {asked!r} to end documents with")
         return end
+
+    @property
+    def token_bytes(self) -> NDArray[np.int64]:
+        pieces = self._processor
+        counts = [
+            0
+            if pieces.is_control(i) or pieces.is_unused(i)
+            else bytes_of_piece(pieces.id_to_piece(i))
+            for i in range(self.vocab_size)
+        ]
+        return np.array(counts, np.int64)
 
     def encode(self, text: str) -> list[int]:
         ids: list[int] = self._processor.encode(text)

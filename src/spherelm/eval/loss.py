@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from spherelm.data.loader import Batch
@@ -16,19 +18,35 @@ from spherelm.model.transformer import IGNORE_INDEX, Transformer
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Cross-entropy per token in nats, over `tokens` targets."""
+    """Cross-entropy per token in nats, over `tokens` targets that stand for `text_bytes` bytes."""
 
     loss: float
     tokens: int
+    text_bytes: float | None = None
+    """None where nobody knows what the tokens stand for."""
 
     @property
     def perplexity(self) -> float:
         """exp(loss); infinite where that is too large for a float."""
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
-    def bits_per_byte(self, bytes_per_token: float) -> float:
+    @property
+    def bits_per_byte(self) -> float | None:
         """The loss in bits for each byte of text, which does not depend on the tokenizer."""
-        return self.loss / math.log(2) / bytes_per_token
+        if not self.text_bytes:
+            return None
+        return self.loss * self.tokens / math.log(2) / self.text_bytes
+
+
+def summed_loss(model: Transformer, batch: Batch) -> Tensor:
+    """The loss of a batch, summed over its targets."""
+    return model.loss(
+        batch.tokens,
+        batch.targets,
+        batch.documents,
+        reduction="sum",
+        position_ids=batch.position_ids,
+    )
 
 
 def check_fits(model: Transformer, tokens: Tensor) -> None:
@@ -48,10 +66,14 @@ def check_fits(model: Transformer, tokens: Tensor) -> None:
 def evaluate(
     model: Transformer,
     batches: Iterable[Batch],
+    token_bytes: NDArray[np.float64] | None = None,
     sum_over_ranks: Callable[[list[float]], list[float]] = list,
 ) -> Evaluation:
-    """The mean loss over all targets of `batches`; ranks that hold parts of them add theirs."""
-    loss_sum, tokens = 0.0, 0.0
+    """The mean loss over all targets of `batches`; ranks that hold parts of them add theirs.
+
+    `token_bytes` says how many bytes of text each id stands for: the targets' own are counted.
+    """
+    loss_sum, tokens, text_bytes = 0.0, 0.0, 0.0
     training = model.training
     model.eval()
     largest = 0
@@ -59,8 +81,11 @@ def evaluate(
         if not training and batch.tokens.numel() > largest:  # training has asked for more already
             largest = batch.tokens.numel()
             check_fits(model, batch.tokens)
-        loss_sum += model.loss(batch.tokens, batch.targets, batch.documents, reduction="sum").item()
-        tokens += int((batch.targets != IGNORE_INDEX).sum())
+        loss_sum += summed_loss(model, batch).item()
+        targets = batch.targets[batch.targets != IGNORE_INDEX]
+        tokens += targets.numel()
+        if token_bytes is not None:
+            text_bytes += float(token_bytes[targets.cpu().numpy()].sum())
     model.train(training)
-    loss_sum, tokens = sum_over_ranks([loss_sum, tokens])
-    return Evaluation(loss=loss_sum / max(1.0, tokens), tokens=int(tokens))
+    loss_sum, tokens, text_bytes = sum_over_ranks([loss_sum, tokens, text_bytes])
+    return Evaluation(loss_sum / max(1.0, tokens), int(tokens), text_bytes or None)

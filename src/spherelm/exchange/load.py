@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 
 from spherelm import durable, records
-from spherelm.config import RunConfig
+from spherelm.config import RunConfig, TrainConfig, WeightStorage
 from spherelm.config_io import from_dict
 from spherelm.data.dataset import TokenDataset, open_dataset
 from spherelm.data.tokenizer import (
@@ -35,7 +35,7 @@ from spherelm.exchange.names import from_hf_config, from_hf_tensors, to_hf_confi
 from spherelm.folders.names import beside, step_number
 from spherelm.free_memory import require_memory
 from spherelm.model.flops import count_parameters
-from spherelm.model.sphere import matrices
+from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.train import checkpoint as checkpoints
 from spherelm.train.run_dir import RunDir
@@ -168,8 +168,7 @@ def read_weights(saved: Saved) -> Transformer:
     with torch.device("meta"):
         model = Transformer(saved.config.model)
     if saved.config.train.weight_storage == "bf16":
-        for _, matrix in matrices(model):
-            matrix.data = matrix.data.bfloat16()
+        store_matrices_(model, torch.bfloat16)
     model.to_empty(device="cpu")
     if saved.kind == "checkpoint":
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
@@ -268,7 +267,9 @@ def _find_export(folder: Path) -> Saved:
     values = records.read(folder / "config.json")
     model, folded = from_hf_config(values, str(folder / "config.json")), bool(values.get("folded"))
     if record is None:  # saved by transformers: no run of ours is known
-        return Saved("export", folder, RunConfig(model=model), folded=folded)
+        storage: WeightStorage = "bf16" if values.get("dtype") == "bfloat16" else "fp32"
+        train = TrainConfig(weight_storage=storage)
+        return Saved("export", folder, RunConfig(model=model, train=train), folded=folded)
     config = _run_config(record["config"], record_file)
     if from_hf_config(to_hf_config(config.model, "", folded), str(record_file)) != model:
         raise UserError(

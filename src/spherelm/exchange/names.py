@@ -80,7 +80,7 @@ def to_hf_tensors(native: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def from_hf_tensors(
     tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str
 ) -> dict[str, Tensor]:
-    """The state dict that `expected` describes, from tensors under Hugging Face's names."""
+    """The state dict that `expected` describes, dtypes too, from tensors under other names."""
     native: dict[str, Tensor] = {}
     unknown = set(tensors)
     for name, hf, form in _translations(expected):
@@ -88,7 +88,7 @@ def from_hf_tensors(
             raise UserError(f"{where} lacks the tensor {hf}")
         if not tensors[hf].is_floating_point():
             raise UserError(f"{where}: {hf} holds {tensors[hf].dtype}, which are no weights")
-        native[name] = form(tensors[hf]).contiguous()
+        native[name] = form(tensors[hf]).to(expected[name].dtype).contiguous()
         if native[name].shape != expected[name].shape:
             raise UserError(
                 f"{where}: {hf} has the shape {tuple(tensors[hf].shape)}, which does not fit "
@@ -103,11 +103,13 @@ def from_hf_tensors(
 def fold_scales(tensors: dict[str, Tensor], config: ModelConfig) -> dict[str, Tensor]:
     """Hugging Face tensors of an nGPT with s_u, s_ν·sqrt(D) and s_z multiplied into the matrices.
 
-    s_qk stays, for it acts after the norm. Tied embeddings part: E_output alone carries s_z.
+    s_qk stays, for it acts after the norm. Tied embeddings part: E_output alone carries s_z. What
+    is stored in bfloat16 stays so, and is rounded once more.
     """
     folded = dict(tensors)
     head = folded.get("lm_head.weight", folded["model.embed_tokens.weight"])
-    folded["lm_head.weight"] = head * _factors(folded.pop("s_z.weight"), config, "s_z")
+    s_z = _factors(folded.pop("s_z.weight"), config, "s_z")
+    folded["lm_head.weight"] = (head * s_z).to(head.dtype)
     for i in range(config.n_layers):
         mlp = f"model.layers.{i}.mlp"
         for matrix, scale, more in (
@@ -115,7 +117,8 @@ def fold_scales(tensors: dict[str, Tensor], config: ModelConfig) -> dict[str, Te
             ("gate_proj", "s_nu", math.sqrt(config.d_model)),
         ):
             factors = _factors(folded.pop(f"{mlp}.{scale}.weight"), config, scale) * more
-            folded[f"{mlp}.{matrix}.weight"] = folded[f"{mlp}.{matrix}.weight"] * factors
+            weight = folded[f"{mlp}.{matrix}.weight"]
+            folded[f"{mlp}.{matrix}.weight"] = (weight * factors).to(weight.dtype)
     return folded
 
 

@@ -82,7 +82,7 @@ class FoldedModel:
         """Fold a copy of `model`; products and the cache are in `dtype`, by default the model's."""
         self.config: ModelConfig = model.config
         self.device = model.E_input.device
-        self.dtype = model.E_input.dtype if dtype is None else dtype
+        self.dtype = model.dtype if dtype is None else dtype
         with torch.no_grad():
             self.layers = [self._fold(block) for block in model.blocks]
             self.E_input = self._matrix(model.E_input).to(self.dtype, copy=True)

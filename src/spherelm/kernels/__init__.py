@@ -93,14 +93,15 @@ def project_qkv(
     Their scores are those of Norm(RoPE(q)) · s_qk and Norm(RoPE(k)) · s_qk. The kernels put both
     factors onto q.
 
-    h: (B, T, D), rope: (2, T, K/2), s_qk: (G·K,) -> q: (B, T, H, K), k, v: (B, T, G, K)
+    h: (B, T, D), rope: (2, T, K/2) or (2, B, T, K/2), s_qk: (G·K,)
+    -> q: (B, T, H, K), k, v: (B, T, G, K)
     """
     d_k = 2 * rope.shape[-1]
     if runs_triton(h, W_q, W_k, W_v):
         from spherelm.kernels import qk
 
         h, W = _in_product_dtype(h), _in_product_dtype(torch.cat((W_q, W_k, W_v)))
-        return qk.project_qkv(h, W, rope, s_qk, W_k.shape[0] // d_k, qk_norm)
+        return qk.project_qkv(h, W, rope.flatten(1, -2), s_qk, W_k.shape[0] // d_k, qk_norm)
     q, k, v = (F.linear(h, W).unflatten(-1, (-1, d_k)) for W in (W_q, W_k, W_v))
     if s_qk is None:
         return rotate(q, rope), rotate(k, rope), v

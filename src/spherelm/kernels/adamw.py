@@ -12,7 +12,7 @@ retraction of their own would add 20. Programs find their tensor in a table of a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -115,7 +115,7 @@ _DTYPES = {
 
 
 def adamw_(
-    entries: Sequence[Entry],
+    tensors: Iterable[Sequence[Tensor]],
     *,
     on_sphere: bool,
     lr: float,
@@ -125,10 +125,11 @@ def adamw_(
     step: int,
     factor: Tensor | None = None,
 ) -> None:
-    """Update all tensors in place. Where `on_sphere`, the last dimension of each is normalized.
+    """What `reference.adamw_` says: entries of (p, gradient, m, v), updated in place.
 
     `step` counts from 1; `factor`, one float32 on the device, multiplies the gradients.
     """
+    entries = [Entry(*(x.contiguous() for x in entry)) for entry in tensors]
     if factor is None:
         factor = torch.ones((), device=entries[0].p.device)
     kinds = defaultdict(list)

@@ -13,7 +13,8 @@ With g the gradient of s_qk虏 q虃, R the rotation of the token's position and 鈩
 The sum over tokens is kept by each program in registers: no atomics, so it repeats to the bit.
 
 Shapes: N = B路T tokens, H heads, G heads of k and v, K head dimension; a packed row is
-(H + 2G)路K. Kernels work on pairs (x_i, x_{i+K/2}) as two tiles of K/2 columns.
+(H + 2G)路K. Kernels work on pairs (x_i, x_{i+K/2}) as two tiles of K/2 columns. A table of angles
+has a row for each position, or for each token where tokens have positions of their own.
 """
 
 # Triton functions have no types a checker knows.
@@ -90,7 +91,7 @@ def qk_kernel(
 @triton.jit
 def qk_backward_kernel(
     packed_ptr, table_ptr, s_qk_ptr, inverse_ptr, grad_q_ptr, grad_k_ptr, grad_v_ptr,
-    out_ptr, partial_ptr, tokens, T, table_stride,
+    out_ptr, partial_ptr, tokens, T, table_rows, table_stride,
     q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
     v_stride_b, v_stride_t, v_stride_h,
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
@@ -129,7 +130,7 @@ def qk_backward_kernel(
         g_first = tl.load(at, mask=mask, other=0.0).to(tl.float32)
         g_second = tl.load(at + K // 2, mask=mask, other=0.0).to(tl.float32)
         if not is_v:
-            angle = table_ptr + (t * (K // 2))[:, None] + column
+            angle = table_ptr + (token % table_rows * (K // 2))[:, None] + column
             cos = tl.load(angle, mask=mask, other=0.0).to(tl.float32)
             sin = tl.load(angle + table_stride, mask=mask, other=0.0).to(tl.float32)
             if SPHERE:
@@ -242,7 +243,7 @@ def qkv_backward(
     qk_backward_kernel[(count, all_heads // heads_per_tile)](
         out if packed is None else packed, table, table if s_qk is None else s_qk,
         table if inverse is None else inverse, grad_q, grad_k, grad_v, out, partial,
-        tokens, T, table.stride(0), *grad_q.stride()[:3], *grad_k.stride()[:3],
+        tokens, T, table.shape[1], table.stride(0), *grad_q.stride()[:3], *grad_k.stride()[:3],
         *grad_v.stride()[:3], H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere,
         TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half, num_warps=2,
     )  # fmt: skip
@@ -307,7 +308,10 @@ class _ProjectQKV(Function):
 def project_qkv(
     h: Tensor, W: Tensor, table: Tensor, s_qk: Tensor | None, kv_heads: int, qk_norm: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q: (B, T, H, K), k and v: (B, T, G, K), ready for attention, from the packed matrix W."""
+    """q: (B, T, H, K), k and v: (B, T, G, K), ready for attention, from the packed matrix W.
+
+    table: (2, T, K/2), or (2, B路T, K/2)
+    """
     heads = W.shape[0] // (2 * table.shape[2]) - 2 * kv_heads
     factors = None if s_qk is None else s_qk.contiguous()
     return _ProjectQKV.apply(h, W, table, factors, heads, kv_heads, qk_norm)

@@ -14,6 +14,7 @@ V vocabulary. A tensor of lengths or dot products has 1 in the place of what it 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -169,7 +170,7 @@ def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
 
 def _turn(x: Tensor, table: Tensor, forth: bool = True) -> Tensor:
     """Turn the pairs of the heads of x, (..., T, H, K), by the angles of the table, or back."""
-    cos, sin = table.to(x.dtype).unsqueeze(-2)  # (T, 1, K/2) each
+    cos, sin = table.to(x.dtype).unsqueeze(-2)  # (T, 1, K/2) each, or (B, T, 1, K/2)
     sign = 1 if forth else -1
     first, second = x.chunk(2, dim=-1)
     turned_first = (first * cos).addcmul_(second, sin, value=-sign)
@@ -192,7 +193,7 @@ class _Rotate(Function):
 def rotate(x: Tensor, table: Tensor) -> Tensor:
     """Turn each pair (x_i, x_{i+K/2}) of position t by its angle of `rope_table`.
 
-    x: (B, T, H, K), table: (2, T, K/2) -> (B, T, H, K)
+    x: (B, T, H, K), table: (2, T, K/2), or (2, B, T, K/2) -> (B, T, H, K)
     """
     return _Rotate.apply(x, table)  # type: ignore[no-untyped-call]
 
@@ -256,6 +257,36 @@ class _SwiGLU(Function):
 def swiglu(u: Tensor, nu: Tensor) -> Tensor:
     """u · SiLU(ν), SiLU(ν) = ν · sigmoid(ν).  u, nu: (B, T, F) -> (B, T, F)"""
     return _SwiGLU.apply(u, nu)  # type: ignore[no-untyped-call]
+
+
+def adamw_(
+    entries: Iterable[Sequence[Tensor]],
+    *,
+    on_sphere: bool,
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    step: int,
+    factor: Tensor | None = None,
+) -> None:
+    """One step of AdamW, in place, for entries of (p, gradient, m, v): all inside in float32.
+
+    g ← factor · g      m ← β₁ m + (1−β₁) g        v ← β₂ v + (1−β₂) g²
+    p ← p (1 − lr·wd) − lr/(1−β₁ᵗ) · m / (sqrt(v/(1−β₂ᵗ)) + ε)        p ← Norm(p) on the sphere
+
+    What is stored in bfloat16 is rounded once, to the nearest, when all is done.
+    """
+    for p, grad, exp_avg, exp_avg_sq in entries:
+        g = at_least_float32(grad) if factor is None else at_least_float32(grad) * factor
+        m = torch.lerp(at_least_float32(exp_avg), g, 1 - betas[0])
+        v = (at_least_float32(exp_avg_sq) * betas[1]).addcmul_(g, g, value=1 - betas[1])
+        divisor = (v / (1 - betas[1] ** step)).sqrt_().add_(eps)
+        moved = at_least_float32(p) * (1 - lr * weight_decay)
+        moved.addcdiv_(m, divisor, value=-lr / (1 - betas[0] ** step))
+        p.copy_(_unit(moved) if on_sphere else moved)
+        exp_avg.copy_(m)
+        exp_avg_sq.copy_(v)
 
 
 def linear_cross_entropy(

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from spherelm import kernels
 from spherelm.model.config import ModelConfig
 from spherelm.model.scale import Scale
+from spherelm.model.sphere import as_read
 
 
 class Attention(nn.Module):
@@ -29,13 +30,12 @@ class Attention(nn.Module):
         self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.arch == "ngpt" else None
 
     def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
-        """h: (B, T, D), rope: (2, T, K/2), mask: (B, 1, T, T) true where allowed -> (B, T, D)"""
-        W_q: Tensor = self.W_q
-        W_k: Tensor = self.W_k
-        W_v: Tensor = self.W_v
-        W_o: Tensor = self.W_o
-        if self.config.normalize_in_forward:
-            W_q, W_k, W_v, W_o = map(kernels.normalize, (W_q, W_k, W_v, W_o))
+        """h: (B, T, D), rope: (2, T, K/2), or (2, B, T, K/2) where tokens have positions of their
+        own, mask: (B, 1, T, T) true where allowed -> (B, T, D)"""
+        W_q, W_k, W_v, W_o = (
+            as_read(W, h.dtype, self.config.normalize_in_forward)
+            for W in (self.W_q, self.W_k, self.W_v, self.W_o)
+        )
 
         # q, k: Norm(RoPE(h W)) · s_qk for nGPT, RoPE(h W) for GPT
         s_qk = None if self.s_qk is None else self.s_qk()

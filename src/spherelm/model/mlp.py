@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from spherelm import kernels
 from spherelm.model.config import ModelConfig
 from spherelm.model.scale import Scale
+from spherelm.model.sphere import as_read
 
 
 class MLP(nn.Module):
@@ -32,11 +33,10 @@ class MLP(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """h: (B, T, D) -> (B, T, D)"""
-        W_u: Tensor = self.W_u
-        W_nu: Tensor = self.W_nu
-        W_o_mlp: Tensor = self.W_o_mlp
-        if self.config.normalize_in_forward:
-            W_u, W_nu, W_o_mlp = map(kernels.normalize, (W_u, W_nu, W_o_mlp))
+        W_u, W_nu, W_o_mlp = (
+            as_read(W, h.dtype, self.config.normalize_in_forward)
+            for W in (self.W_u, self.W_nu, self.W_o_mlp)
+        )
 
         if self.s_u is not None and self.s_nu is not None:
             # (h W_u) · s_u = h (W_u · s_u): to scale F·D weights is cheaper than B·T·F activations.

@@ -3,6 +3,12 @@
 Coordinate i of a head is paired with coordinate i + K/2 (Llama's layout), and the pair at position
 t is turned by the angle t · base^(−2i/K). Turning keeps lengths, and the dot product of two turned
 vectors depends only on the distance between their positions.
+
+That holds for GPT, and for nGPT while s_qk is one number. A vector s_qk multiplies the coordinates
+*after* they were turned, as the paper has it, and different factors within a pair see where it was
+turned to: nGPT's scores then also depend on absolute positions. So a text that does not begin at
+position 0 (padded on the left, or behind another document in a row) gets other logits than alone,
+unless its positions are given: `position_ids`, such as `restarting_positions`.
 """
 
 from __future__ import annotations
@@ -48,6 +54,18 @@ def _check_fits(length: int, d_k: int, device: torch.device | None) -> None:
             require_memory(what, needed, device, "use a shorter context")
 
 
+def restarting_positions(documents: Tensor) -> Tensor:
+    """Positions that count from 0 in every document of a row: (B, T) -> (B, T)
+
+    `documents` numbers the document of each token; neighbours of one number belong together. The
+    same serves a row padded on the left: 0 for the padding, 1 for the text.
+    """
+    index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return index - torch.where(begins, index, 0).cummax(dim=1).values
+
+
 class RopeTable(nn.Module):
     """The table for a context; made anew, never cast, when the model changes dtype or device."""
 
@@ -69,11 +87,28 @@ class RopeTable(nn.Module):
         self.rebuild(self.length)
         return self
 
-    def forward(self, length: int) -> Tensor:
-        """The first `length` positions: (2, T, K/2)."""
+    def forward(self, length: int, position_ids: Tensor | None = None) -> Tensor:
+        """The first `length` positions: (2, T, K/2); or those given: (B, T) -> (2, B, T, K/2)."""
+        if position_ids is not None:
+            self._check(position_ids)
+            return self.table[:, position_ids]
         if length > self.length:
             raise UserError(
                 f"a sequence of {length} tokens is longer than the context of {self.length}; "
                 f"to extrapolate call model.extend_context({length})"
             )
         return self.table[:, :length]
+
+    def _check(self, position_ids: Tensor) -> None:
+        """Refuse positions outside the table; only on the CPU, where to look does not stall."""
+        if position_ids.dtype != torch.long:
+            raise UserError(f"position_ids must be of dtype torch.long, not {position_ids.dtype}")
+        if position_ids.device.type != "cpu" or torch.compiler.is_compiling():
+            return
+        first, last = int(position_ids.min()), int(position_ids.max())
+        if first < 0 or last >= self.length:
+            wrong = first if first < 0 else last
+            raise UserError(
+                f"position_ids must be from 0 to {self.length - 1} (the context), not {wrong}; "
+                f"to extrapolate call model.extend_context({max(last, 0) + 1})"
+            )

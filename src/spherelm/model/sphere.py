@@ -28,6 +28,17 @@ def matrices(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
     return ((name, p) for name, p in model.named_parameters() if p.ndim == 2)
 
 
+def as_read(matrix: Tensor, dtype: torch.dtype, normalized: bool = False) -> Tensor:
+    """A matrix, or some of its rows, as a product with a stream of `dtype` takes it.
+
+    What is stored in a narrower dtype (`train.weight_storage`) is widened first, exactly, and its
+    gradient rounded to what is stored; `normalized` also divides each row by its length.
+    """
+    if matrix.dtype.itemsize < dtype.itemsize:
+        matrix = matrix.to(dtype)
+    return normalize(matrix) if normalized else matrix
+
+
 MARK = "unit_vectors"
 """Attribute of a module: its parameters that are made of unit vectors, each with the dimension
 along which these lie. Empty where the module's matrices are known not to be, as in a GPT."""
@@ -147,6 +158,18 @@ def _splits_vectors(matrix: Tensor, dim: int) -> bool:
 def _normalized(matrix: Tensor, dim: int) -> Tensor:
     """`matrix` with vectors along `dim` of unit length."""
     return normalize(matrix) if dim % 2 else normalize(matrix.mT).mT
+
+
+@torch.no_grad()
+def store_matrices_(model: nn.Module, dtype: torch.dtype) -> None:
+    """Keep the matrices of a model in `dtype`, rounded and back on the sphere; factors stay.
+
+    Rounding to bfloat16 changes the length of a row by up to 2^-8; where it was by enough to matter
+    to any of its numbers, the retraction takes that back.
+    """
+    for _, matrix in matrices(model):
+        matrix.data = matrix.data.to(dtype)
+    retract_(model)
 
 
 def retract_(model: nn.Module) -> None:

@@ -18,7 +18,7 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.init import initialize_
 from spherelm.model.rope import RopeTable
 from spherelm.model.scale import Scale
-from spherelm.model.sphere import mark_matrices, retract_strays_
+from spherelm.model.sphere import as_read, mark_matrices, retract_strays_
 from spherelm.validate import require_int
 
 IGNORE_INDEX = -100
@@ -56,6 +56,17 @@ class Transformer(nn.Module):
         """Whether the rows of all matrices are unit vectors: nGPT."""
         return self.config.arch == "ngpt"
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of hidden states and products where autocast is off: that of gains or of s_z.
+
+        Matrices may be stored in less (`train.weight_storage`).
+        """
+        if self.final_norm is not None:
+            return self.final_norm.gain.dtype
+        assert self.s_z is not None
+        return self.s_z.stored.dtype
+
     def reset_parameters(self) -> None:
         """Draw all parameters anew; the way to fill a model that was built on the meta device."""
         initialize_(self, self.config)
@@ -65,28 +76,44 @@ class Transformer(nn.Module):
         require_int("length", length)
         self.rope.rebuild(max(length, self.rope.length))
 
-    def hidden(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
+    def hidden(
+        self,
+        tokens: Tensor,
+        documents: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
         """The hidden state after the last block: (B, T) -> (B, T, D); in nGPT on the unit sphere.
 
         `documents`, (B, T), numbers the document of each token; attention then stays inside it.
+        `position_ids`, (B, T), are the positions of the tokens; without them a row counts from 0,
+        through all of its documents and any padding on its left. With a vector s_qk, nGPT's scores
+        depend on absolute positions (`spherelm.model.rope`), so a document then has other logits
+        than alone; with `restarting_positions(documents)` it has the same.
         """
-        self._check(tokens, documents)
-        h = F.embedding(tokens, self.E_input)  # (B, T, D)
+        self._check(tokens, documents, position_ids)
+        # Widened before the look-up, so that the gradients of a row are summed in float32.
+        h = F.embedding(tokens, as_read(self.E_input, self.dtype))  # (B, T, D)
         if self.config.normalize_in_forward:
             h = kernels.normalize(h)
-        device = h.device.type
-        if torch.is_autocast_enabled(device):  # the stream has the dtype of the products
-            h = h.to(torch.get_autocast_dtype(device))
-        rope = self.rope(tokens.shape[1])
+        h = h.to(self._stream_dtype())
+        rope = self.rope(tokens.shape[1], position_ids)
         mask = None if documents is None else _document_mask(documents)
         for block in self.blocks:
             h = block(h, rope, mask)
         return h if self.final_norm is None else self.final_norm(h)
 
-    def forward(self, tokens: Tensor, documents: Tensor | None = None) -> Tensor:
-        """Logits z = (E_output h) · s_z: (B, T) -> (B, T, V), at least float32."""
-        h = self.hidden(tokens, documents)
-        logits = kernels.reference.at_least_float32(F.linear(h, self._output_embedding()))
+    def forward(
+        self,
+        tokens: Tensor,
+        documents: Tensor | None = None,
+        position_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Logits z = (E_output h) · s_z: (B, T) -> (B, T, V), at least float32.
+
+        A row padded on the left needs both `documents` and `position_ids`: see `hidden`.
+        """
+        h = self.hidden(tokens, documents, position_ids)
+        logits = kernels.reference.at_least_float32(F.linear(h, self._output_embedding(h.dtype)))
         return logits if self.s_z is None else logits * self.s_z()
 
     def loss(
@@ -95,30 +122,40 @@ class Transformer(nn.Module):
         targets: Tensor,
         documents: Tensor | None = None,
         reduction: Literal["mean", "sum"] = "mean",
+        position_ids: Tensor | None = None,
     ) -> Tensor:
         """Cross-entropy of the next token, over the targets that are not `IGNORE_INDEX`."""
         _check_shape("targets", targets, tokens)
         self._check_ids("targets", targets, allow=IGNORE_INDEX)
+        h = self.hidden(tokens, documents, position_ids)
         return kernels.linear_cross_entropy(
-            self.hidden(tokens, documents),
-            self._output_embedding(),
+            h,
+            self._output_embedding(h.dtype),
             None if self.s_z is None else self.s_z(),
             targets,
             IGNORE_INDEX,
             reduction,
         )
 
-    def _output_embedding(self) -> Tensor:
+    def _output_embedding(self, dtype: torch.dtype) -> Tensor:
         E_output = self.E_input if self.E_output is None else self.E_output
-        return kernels.normalize(E_output) if self.config.normalize_in_forward else E_output
+        return as_read(E_output, dtype, self.config.normalize_in_forward)
 
-    def _check(self, tokens: Tensor, documents: Tensor | None) -> None:
+    def _stream_dtype(self) -> torch.dtype:
+        """The dtype of hidden states and products: autocast's where it is on."""
+        device = self.E_input.device.type
+        if torch.is_autocast_enabled(device):
+            return torch.get_autocast_dtype(device)
+        return self.dtype
+
+    def _check(self, tokens: Tensor, documents: Tensor | None, position_ids: Tensor | None) -> None:
         _check_tensor("tokens", tokens)
         if tokens.ndim != 2 or tokens.numel() == 0:
             raise UserError(f"tokens must be a non-empty (batch, time), not {tuple(tokens.shape)}")
         self._check_ids("tokens", tokens)
-        if documents is not None:
-            _check_shape("documents", documents, tokens)
+        for name, given in (("documents", documents), ("position_ids", position_ids)):
+            if given is not None:
+                _check_shape(name, given, tokens)
 
     def _check_ids(self, name: str, ids: Tensor, allow: int | None = None) -> None:
         """Refuse ids outside the vocabulary; only on the CPU, where to look does not stall."""

@@ -3,6 +3,9 @@
 The optimizer owns the weights that are normalized: retraction is part of its step, on the very
 tensors it updates, so that no training loop can forget it and no copy can drift. For a GPT it is
 `torch.optim.AdamW` to the bit.
+
+Matrices stored in bfloat16 have no float32 copy: gradients and moments are bfloat16 as they are,
+and a step reads them, computes in float32, retracts, and rounds once.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from spherelm.errors import UserError
+from spherelm.kernels import reference
 from spherelm.kernels.dispatch import LONGEST_ROW, runs_triton
 from spherelm.kernels.reference import normalize
 from spherelm.model.sphere import local_rows, unit_matrices
@@ -62,7 +66,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 class AdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` for a spherelm model, its matrices put back on the sphere in `step`.
 
-    On CUDA the whole step is a launch or two of `kernels.adamw`, with clipping folded in.
+    On CUDA the whole step is a launch or two of `kernels.adamw`, with clipping folded in; weights
+    stored in less than float32 take `kernels.reference.adamw_` elsewhere.
     """
 
     def __init__(
@@ -87,9 +92,9 @@ class AdamW(torch.optim.AdamW):
     def scale_gradients(self, factor: Tensor) -> None:
         """Multiply all gradients of the next step by `factor`, one number on the device: clipping.
 
-        Where the step is fused, it does so as it reads them, and they stay as they are.
+        Where the step is our own, it does so as it reads them, and they stay as they are.
         """
-        if self._is_fused():
+        if self._is_our_own():
             self._factor = factor.float()
             return
         gradients = [p.grad for group in self.param_groups for p in group["params"]]
@@ -101,7 +106,7 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        if not self._is_fused():
+        if not self._is_our_own():
             loss = _plain_step()(self, closure)
             for group in self.param_groups:
                 if group["on_sphere"]:
@@ -113,8 +118,14 @@ class AdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._fused_step()
+        self._own_step()
         return loss
+
+    def _is_our_own(self) -> bool:
+        """Whether we compute the step, not torch: the kernel, or for weights below float32."""
+        return self._is_fused() or any(
+            p.dtype.itemsize < 4 for group in self.param_groups for p in group["params"]
+        )
 
     def _is_fused(self) -> bool:
         """Whether the kernel takes all parameters: on CUDA, their rows whole and not too long."""
@@ -126,9 +137,8 @@ class AdamW(torch.optim.AdamW):
             for p in group["params"]
         )
 
-    def _fused_step(self) -> None:
-        from spherelm.kernels.adamw import Entry, adamw_
-
+    def _own_step(self) -> None:
+        update = _kernel() if self._is_fused() else reference.adamw_
         for group in self.param_groups:
             # The state is torch.optim.AdamW's own, so that checkpoints do not know who wrote it.
             params, grads, exp_avgs, exp_avg_sqs, steps = _lists(5)
@@ -138,11 +148,11 @@ class AdamW(torch.optim.AdamW):
             if not params:
                 continue
             torch._foreach_add_(steps, 1)
-            by_step: dict[int, list[Entry]] = defaultdict(list)
+            by_step: dict[int, list[list[Tensor]]] = defaultdict(list)
             for count, *tensors in zip(steps, params, grads, exp_avgs, exp_avg_sqs, strict=True):
-                by_step[int(count)].append(Entry(*(local_rows(x).contiguous() for x in tensors)))
+                by_step[int(count)].append([local_rows(x) for x in tensors])
             for step, entries in by_step.items():
-                adamw_(
+                update(
                     entries,
                     on_sphere=group["on_sphere"],
                     lr=float(group["lr"]),
@@ -162,6 +172,12 @@ def _plain_step() -> Callable[..., Any]:
     """
     step: Any = torch.optim.AdamW.step
     return step.__wrapped__ if getattr(step, "hooked", False) else step
+
+
+def _kernel() -> Callable[..., None]:
+    from spherelm.kernels.adamw import adamw_
+
+    return adamw_
 
 
 def _lists(count: int) -> tuple[list[Tensor], ...]:

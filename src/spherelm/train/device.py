@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 from contextlib import AbstractContextManager
+from functools import cache
 
 import torch
 
+from spherelm import cpu_isa
 from spherelm.config import Precision
 from spherelm.errors import UserError
 
@@ -37,9 +39,17 @@ def uses_bf16(precision: Precision, device: torch.device) -> bool:
     return precision == "bf16" or (precision == "auto" and device.type == "cuda")
 
 
+@cache
+def _avoid_broken_amx_once() -> None:
+    """For those who train from Python; the command line has done so before torch was loaded."""
+    cpu_isa.avoid_broken_amx()
+
+
 def products(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """The context in which to run the model: autocast to bfloat16, or nothing."""
     if uses_bf16(precision, device):
+        if device.type == "cpu":
+            _avoid_broken_amx_once()
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
 

@@ -26,8 +26,8 @@ from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import Batch, BlockReader, Loader, evaluation_batches
 from spherelm.errors import UserError
-from spherelm.eval.loss import Evaluation, evaluate
-from spherelm.model.sphere import matrices, retract_
+from spherelm.eval.loss import Evaluation, evaluate, summed_loss
+from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.optim.adamw import AdamW
 from spherelm.optim.schedule import cosine_schedule
@@ -91,9 +91,7 @@ def build_model(run: RunConfig, device: torch.device) -> Transformer:
     """The model of a run, freshly initialized: the same weights on every device for a seed."""
     model = Transformer(run.model)
     if run.train.weight_storage == "bf16":
-        for _, matrix in matrices(model):
-            matrix.data = matrix.data.bfloat16()
-        retract_(model)
+        store_matrices_(model, torch.bfloat16)
     return model.to(device)
 
 
@@ -202,6 +200,7 @@ class Trainer:
             rank=processes.data_rank,
             world_size=processes.data_ranks,
             within_documents=run.data.within_documents,
+            restart_positions=run.data.restart_positions,
             device=self.device,
         )
         self.step = 0
@@ -347,7 +346,7 @@ class Trainer:
                 # weight (25 GiB at 7B). Only the sum between groups of HSDP waits for the last.
                 self.model.set_requires_all_reduce(number == len(parts))
             with products(self.run.train.precision, self.device):
-                loss = self.model.loss(part.tokens, part.targets, part.documents, reduction="sum")
+                loss = summed_loss(self.model, part)
             # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
             (loss / batch.targets.numel()).backward()
             total += loss.detach()
@@ -404,8 +403,7 @@ class Trainer:
         with self._clock.paused():
             evaluation = self.evaluate()
         self.val_loss, self.evaluated_at = evaluation.loss, self.step
-        bytes_per_token = self.dataset.val.bytes_per_token
-        bits = None if bytes_per_token is None else evaluation.bits_per_byte(bytes_per_token)
+        bits = evaluation.bits_per_byte
         extra: dict[str, Any] = {"val_loss": evaluation.loss}
         if bits is not None:
             extra["val_bits_per_byte"] = bits
@@ -422,12 +420,18 @@ class Trainer:
             n_sequences=train.eval_sequences,
             batch_size=self.processes.data_ranks * self._micro_batch_size(),
             within_documents=self.run.data.within_documents,
+            restart_positions=self.run.data.restart_positions,
             device=self.device,
             rank=self.processes.data_rank,
             world_size=self.processes.data_ranks,
         )
         with products(train.precision, self.device):
-            return evaluate(self.model, self._each(batches), self.processes.sum_over_data)
+            return evaluate(
+                self.model,
+                self._each(batches),
+                self.dataset.token_bytes("val"),
+                self.processes.sum_over_data,
+            )
 
     def _each(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         for batch in batches:
@@ -474,10 +478,7 @@ class Trainer:
 def micro_batches(batch: Batch, size: int) -> Iterator[Batch]:
     """The batch in parts of at most `size` sequences."""
     for first in range(0, batch.tokens.shape[0], size):
-        tokens, targets, documents = (None if t is None else t[first : first + size] for t in batch)
-        assert tokens is not None
-        assert targets is not None
-        yield Batch(tokens, targets, documents)
+        yield Batch._make(None if t is None else t[first : first + size] for t in batch)
 
 
 def peak_memory(device: torch.device) -> int:

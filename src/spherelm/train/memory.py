@@ -95,7 +95,7 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
         weights=held,
         gradients=held,
         optimizer=2 * held,
-        working_copy=_gathered(run, matrices, width, world_size, bf16 and stored == 4),
+        working_copy=_gathered(run, matrices, width, world_size, bf16 != (stored == 2)),
         activations=width * tokens * saved,
         loss=logits + 2 * width * tokens * d + 4 * model.vocab_size * d,
         batch=2 * 8 * share * model.context,

@@ -14,8 +14,8 @@ from spherelm.config_io import to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import BlockReader
 from spherelm.model.flops import count_parameters, flops_per_token
-from spherelm.model.transformer import Transformer
 from spherelm.train.device import choose_device, products
+from spherelm.train.loop import build_model
 from spherelm.train.memory import check_fits, training_memory
 from spherelm.train.reporter import format_count, format_seconds
 
@@ -74,8 +74,9 @@ def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
     config = dataclasses.replace(run.model, n_layers=n_layers)
     sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
     train = dataclasses.replace(run.train, batch_size=sequences, micro_batch_size=None)
-    check_fits(dataclasses.replace(run, model=config, train=train), device)
-    model = Transformer(config).to(device)
+    part = dataclasses.replace(run, model=config, train=train)
+    check_fits(part, device)
+    model = build_model(part, device)
     tokens = torch.randint(config.vocab_size, (sequences, config.context), device=device)
     times = []
     for _ in range(3):

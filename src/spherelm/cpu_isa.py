@@ -1,0 +1,152 @@
+"""Machines that announce AMX and trap on it: found out once, and gone around.
+
+A virtual machine may say that its CPU has AMX, Intel's unit for bfloat16 products, and not let
+programs use it. The first bfloat16 product then ends the process with an illegal instruction,
+inside oneDNN. `avoid_broken_amx` tries one in a child process, remembers how that ended, and where
+it ended so tells oneDNN to use the next best instructions.
+
+oneDNN reads its variable at the first product, so this must come before it; best before torch is
+loaded, for which reason nothing here imports it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from spherelm import durable
+
+VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
+"""Whoever has set one of them has decided; the second is its older name."""
+NEXT_BEST = "AVX512_CORE_BF16"
+
+TRIAL = (
+    "import torch; a = torch.ones(64, 64, dtype=torch.bfloat16); "
+    "assert float((a @ a)[0, 0]) == float(torch.nn.functional.linear(a, a)[0, 0]) == 64"
+)
+TRIAL_SECONDS = 120
+TRAPS = (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS)
+"""What ends a process that uses instructions which are not there."""
+
+
+def avoid_broken_amx(
+    environ: MutableMapping[str, str] = os.environ,
+    *,
+    cpuinfo: str | Path = "/proc/cpuinfo",
+    memory: Path | None = None,
+    trial: Sequence[str] = (sys.executable, "-c", TRIAL),
+    say: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
+) -> bool:
+    """Make bfloat16 products on this CPU safe; whether that took a variable in `environ`.
+
+    Costs nothing where AMX is not announced, or the variable is set. Else a product is tried in a
+    child process, once for a machine and a version of torch: `memory`, a file in the user's cache
+    folder, keeps the answer. Where AMX traps, one line on stderr says so.
+    """
+    if any(name in environ for name in VARIABLES):
+        return False
+    identity = _cpu_with_amx(cpuinfo)
+    if identity is None:
+        return False
+    key = hashlib.blake2b(f"{identity} torch {_torch()}".encode(), digest_size=16).hexdigest()
+    memory = memory or _usual_memory()
+    works = _recall(memory).get(key)
+    if works is None:
+        works = _try(trial)
+        if works is not None:
+            _remember(memory, key, works)
+    if works is not False:
+        return False
+    environ[VARIABLES[0]] = NEXT_BEST
+    say(
+        f"spherelm: this machine announces AMX and traps on it; bf16 products use {NEXT_BEST} "
+        f"({VARIABLES[0]} in the environment decides otherwise)"
+    )
+    return True
+
+
+def before_products(precision: str, device: str) -> None:
+    """`avoid_broken_amx`, where flags of these values can mean bfloat16 products on the CPU.
+
+    For the command line, before it loads torch: whether device auto is a GPU is not known yet.
+    """
+    if precision == "bf16" and device.partition(":")[0] in ("auto", "cpu"):
+        avoid_broken_amx()
+
+
+def _usual_memory() -> Path | None:
+    try:
+        return durable.cache_folder() / "amx.json"
+    except RuntimeError:  # nobody's home
+        return None
+
+
+def _cpu_with_amx(cpuinfo: str | Path) -> str | None:
+    """The model and flags of the first CPU, if they include AMX."""
+    try:
+        with open(cpuinfo, encoding="utf-8", errors="replace") as file:
+            fields = dict(_fields(file))
+    except OSError:  # no Linux
+        return None
+    flags = fields.get("flags", "").split()
+    if not any(flag.startswith("amx") for flag in flags):
+        return None
+    return f"{fields.get('model name', '')} {' '.join(sorted(flags))}"
+
+
+def _fields(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    """name : value, up to the blank line that ends the first CPU; there may be hundreds."""
+    for line in lines:
+        if not line.strip():
+            return
+        name, _, value = line.partition(":")
+        yield name.strip(), value.strip()
+
+
+def _torch() -> str:
+    try:
+        return version("torch")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _try(trial: Sequence[str]) -> bool | None:
+    """Whether a bfloat16 product works here; None where the trial did not tell."""
+    try:
+        ended = subprocess.run(
+            trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    if ended.returncode == 0:
+        return True
+    return False if -ended.returncode in TRAPS else None
+
+
+def _recall(memory: Path | None) -> dict[str, bool]:
+    if memory is None:
+        return {}
+    try:
+        known = json.loads(memory.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(known, dict):
+        return {}
+    return {key: works for key, works in known.items() if isinstance(works, bool)}
+
+
+def _remember(memory: Path | None, key: str, works: bool) -> None:
+    if memory is None:
+        return
+    try:
+        memory.parent.mkdir(parents=True, exist_ok=True)
+        durable.write_json(memory, {**_recall(memory), key: works})
+    except OSError:  # a home that cannot be written: tried again next time
+        pass
