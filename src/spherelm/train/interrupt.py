@@ -14,11 +14,13 @@ class StopRequest:
     gets; so may Ctrl-C under `torchrun`. Only where one process runs alone does a second Ctrl-C end
     it at once: that is a person who does not want to wait.
 
-    A run that SIGTERM has stopped is about to exit with 0; another one must not come in between.
+    A run that SIGTERM has stopped, here or on another rank (`heeded`), is about to exit with 0;
+    another one must not come in between.
     """
 
     def __init__(self, alone: bool = True) -> None:
         self.signal: signal.Signals | None = None
+        self.heeded = False
         self._alone = alone
         self._before: dict[signal.Signals, object] = {}
 
@@ -29,9 +31,10 @@ class StopRequest:
         return self
 
     def __exit__(self, *_: object) -> None:
+        listened = bool(self._before)
         for name in list(self._before):
             self._restore(name)
-        if self.signal == signal.SIGTERM:
+        if listened and self.heeded and (self.signal == signal.SIGTERM or not self._alone):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
     def _note(self, number: int, _: FrameType | None) -> None:

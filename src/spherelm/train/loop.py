@@ -258,6 +258,7 @@ class Trainer:
                 while self.step < steps and not self._stopping:
                     self._advance()
                 if self.step < steps:
+                    self._stop.heeded = True
                     self._flush()
                     self._save()
                 self._finish_writing()

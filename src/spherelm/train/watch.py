@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import queue
 import signal
 import sys
 import threading
@@ -25,6 +26,8 @@ from typing import Any
 from spherelm import launcher
 from spherelm.train.agreement import named
 
+PATIENCE = 5.0
+"""Seconds in which a store that still lives answers."""
 HUNG = 4
 """The exit status of processes that end because one of them hangs."""
 
@@ -63,7 +66,7 @@ class Watch:
         self._main, self._parent = threading.get_ident(), launcher.parent()
         self._store: Any = None
         self._rank, self._world_size = 0, 1
-        self._beat, self._orphan = 0, False
+        self._beat, self._orphan, self._leaving = 0, False, False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
         self._thread.start()
@@ -82,8 +85,13 @@ class Watch:
         self._place = Place(self._place.count + 1, what, waits, limit, time.monotonic())
 
     def stop(self) -> None:
-        """The processes part; nobody waits for anybody any more."""
-        self._over.set()
+        """The processes part; nobody waits for anybody any more.
+
+        Where we are about to leave because one hangs, an error of the main thread, such as a
+        connection that broke because another has left already, must not be faster.
+        """
+        if not self._leaving:
+            self._over.set()
         self._thread.join()
         self._store = None
 
@@ -124,8 +132,8 @@ class Watch:
         frame: FrameType | None = sys._current_frames().get(self._main)
         if frame is None:
             return "", False
-        waits = "/torch/distributed/" in frame.f_code.co_filename.replace(os.sep, "/")
-        while frame.f_back is not None and "spherelm" not in frame.f_code.co_filename:
+        waits = _module(frame).startswith("torch.distributed")
+        while frame.f_back is not None and not _module(frame).startswith("spherelm"):
             frame = frame.f_back
         file = os.path.basename(frame.f_code.co_filename)
         where = f" ({file}:{frame.f_lineno} in {frame.f_code.co_name})"
@@ -133,27 +141,30 @@ class Watch:
 
     def _investigate(self, place: Place) -> None:
         """We have not moved for too long: end all, unless it turns out that others just work."""
-        before = self._signs()
-        for _ in range(4):
-            if self._over.wait(self.interval) or self._place is not place:
-                return
-            self._speak()
-        now = self._signs()
+        before = now = self._ask()
+        if before:
+            for _ in range(4):
+                if self._over.wait(self.interval) or self._place is not place:
+                    return
+                self._speak()
+            now = self._ask()
         if before and now:
             blamed, why = suspects(before, now)
             if not blamed:
                 return
             able = [r for r in range(self._world_size) if r not in blamed]
-            speaker = min(able, default=0)
-        else:  # nobody can be asked any more
+            speaks = self._rank == min(able, default=0)
+        elif now is None:  # nobody can be asked who should speak: one of each machine does
+            blamed, why = [0], "the store of the run, on its machine, does not answer"
+            speaks = self._rank == 1 or os.environ.get("LOCAL_RANK") == "0"
+        else:  # the launcher, or the process that kept the store, has ended and said why
             where, _ = self._look()
             blamed, why = [self._rank], f"it is in {place.what}{where}, and its launcher is gone"
-            speaker = 0
-        if self._rank != speaker:
-            self._over.wait(4 * self.interval + 1)  # let it speak before the launcher ends it
+            speaks = self._rank == 0
         if self._place is not place or self._over.is_set():
             return
-        if self._rank == speaker:
+        self._leaving = True
+        if speaks:
             flag = "timeout" if place.limit == self.timeout else "start_timeout"
             line = (
                 f"spherelm: {named(blamed)} hangs: {why}; nothing has moved for "
@@ -162,7 +173,17 @@ class Watch:
             )
             with contextlib.suppress(OSError):
                 os.write(2, line.encode(errors="replace"))
+        time.sleep(4 * self.interval + 1)  # so that all know before the first is gone
         os._exit(HUNG)
+
+    def _ask(self) -> list[Sign] | None:
+        """What all processes last said; None where the store keeps us waiting for that, too."""
+        answers: queue.Queue[list[Sign]] = queue.Queue()
+        threading.Thread(target=lambda: answers.put(self._signs()), daemon=True).start()
+        try:
+            return answers.get(timeout=PATIENCE)
+        except queue.Empty:
+            return None
 
     def _signs(self) -> list[Sign]:
         """What all processes last said; nothing where the store is gone."""
@@ -176,6 +197,10 @@ class Watch:
             self._store = None
             return []
         return [Sign(*json.loads(found[key])) if key in found else Sign() for key in keys]
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
 
 
 def suspects(before: list[Sign], now: list[Sign]) -> tuple[list[int], str]:
