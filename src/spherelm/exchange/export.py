@@ -159,6 +159,8 @@ def _new_folder(out: Path, force: bool) -> Iterator[Path]:
         raise UserError(f"{out} is a file; --out must be a folder")
     if out.is_dir() and any(out.iterdir()) and not force:
         raise UserError(f"{out} is not empty; choose another --out, or replace it with --force")
+    if out.name in ("", ".."):  # it could not take the place of the folder that one is in
+        raise UserError(f"--out must be the name of a folder to make, not {out}")
     temporary = out.with_name(f".{out.name}.writing")
     shutil.rmtree(temporary, ignore_errors=True)
     try:
