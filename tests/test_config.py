@@ -139,7 +139,9 @@ def run_configs(draw: st.DrawFn) -> RunConfig:
             weight_decay=draw(finite(0.0, 1.0)) if model.arch == "gpt" else 0.0,
             warmup_steps=draw(st.integers(0, steps - 1)),
         ),
-        data=DataConfig(path=draw(st.none() | text), within_documents=draw(st.booleans())),
+        data=DataConfig(
+            path=draw(st.none() | text.filter(bool)), within_documents=draw(st.booleans())
+        ),
         train=TrainConfig(
             steps=steps,
             micro_batch_size=draw(st.none() | st.integers(1, 9)),

@@ -362,7 +362,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     ("arguments", "message"),
     [
         (["--tasks", "nonsense"], "there is no task 'nonsense'"),
-        (["--limit", "0"], "--limit must be at least 1"),
+        (["--limit", "0"], "--limit must be a whole number of at least 1"),
         (["--data", "nowhere"], "cannot read the task file"),
     ],
 )

@@ -68,6 +68,20 @@ def test_bad_input(bad: BadInput, here: Path) -> None:
     assert out.getvalue() == ""
 
 
+@pytest.mark.parametrize("words", [["export", "../run"], ["import", "../hf"]])
+def test_the_folder_that_one_is_in_is_no_output(
+    words: list[str],
+    here: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Also where it is empty, and so would be free."""
+    monkeypatch.chdir(here / "empty")
+    assert main([*words, "--out", "."]) == 2
+    assert "--out must be the name of a folder to make, not ." in capsys.readouterr().err
+    assert list((here / "empty").iterdir()) == []
+
+
 def test_bad_calls_of_the_api(here: Path) -> None:
     """Values of the wrong type or size are refused as a `UserError`, where they are given."""
     before, wrong, tried = sandbox.listing(here), [], 0

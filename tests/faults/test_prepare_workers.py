@@ -63,4 +63,4 @@ def test_no_worker_survives_the_kill_of_its_parent(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
         return f"{len(left)} processes are left" if left else None
 
-    hold("kill of prepare leaves no process", trial, sample=4, full=200)
+    hold("kill of prepare leaves no process", trial, sample=3, full=200)

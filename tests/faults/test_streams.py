@@ -106,7 +106,7 @@ def test_ctrl_c_while_python_imports() -> None:
             return None  # it was over before
         return f"status {process.returncode}: {said}"
 
-    hold("Ctrl-C while Python imports", trial, sample=3, full=100)
+    hold("Ctrl-C while Python imports", trial, sample=2, full=100)
 
 
 def _heed_interrupts() -> None:
