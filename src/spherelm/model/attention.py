@@ -32,10 +32,10 @@ class Attention(nn.Module):
     def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
         """h: (B, T, D), rope: (2, T, K/2), or (2, B, T, K/2) where tokens have positions of their
         own, mask: (B, 1, T, T) true where allowed -> (B, T, D)"""
-        W_q, W_k, W_v, W_o = (
+        W_q, W_k, W_v, W_o = [
             as_read(W, h.dtype, self.config.normalize_in_forward)
             for W in (self.W_q, self.W_k, self.W_v, self.W_o)
-        )
+        ]
 
         # q, k: Norm(RoPE(h W)) · s_qk for nGPT, RoPE(h W) for GPT
         s_qk = None if self.s_qk is None else self.s_qk()

@@ -33,10 +33,10 @@ class MLP(nn.Module):
 
     def forward(self, h: Tensor) -> Tensor:
         """h: (B, T, D) -> (B, T, D)"""
-        W_u, W_nu, W_o_mlp = (
+        W_u, W_nu, W_o_mlp = [
             as_read(W, h.dtype, self.config.normalize_in_forward)
             for W in (self.W_u, self.W_nu, self.W_o_mlp)
-        )
+        ]
 
         if self.s_u is not None and self.s_nu is not None:
             # (h W_u) · s_u = h (W_u · s_u): to scale F·D weights is cheaper than B·T·F activations.
