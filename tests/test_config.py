@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,11 @@ MISTAKES: dict[type, list[tuple[str, Any]]] = {
         ("weight_storage", "auto"),
         ("wandb_project", 3),
     ],
-    ParallelConfig: whole("tensor", "replicate", least=1),
+    ParallelConfig: [
+        *whole("tensor", "replicate", least=1),
+        ("timeout", 0.0),
+        ("start_timeout", math.inf),
+    ],
 }
 SECTIONS = {
     OptimConfig: "optim",
