@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +62,7 @@ MISTAKES: dict[type, list[tuple[str, Any]]] = {
     ],
     ParallelConfig: [
         *whole("tensor", "replicate", least=1),
-        ("timeout", 0.0),
-        ("start_timeout", math.inf),
+        *positive("timeout", "start_timeout"),
     ],
 }
 SECTIONS = {
