@@ -60,7 +60,10 @@ MISTAKES: dict[type, list[tuple[str, Any]]] = {
         ("weight_storage", "auto"),
         ("wandb_project", 3),
     ],
-    ParallelConfig: whole("tensor", "replicate", least=1),
+    ParallelConfig: [
+        *whole("tensor", "replicate", least=1),
+        *positive("timeout", "start_timeout"),
+    ],
 }
 SECTIONS = {
     OptimConfig: "optim",
