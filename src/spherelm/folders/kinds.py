@@ -107,8 +107,8 @@ _RUN = (
     r"tensorboard/events\.out\.tfevents\..*",
     "wandb/**",
     *_TOKENIZER,
-    r"checkpoints/step_\d+/shard-\d+-model-\d+-of-\d+\.safetensors",
-    r"checkpoints/step_\d+/(?:state|manifest)\.json",
+    r"checkpoints/step_\d+(?:\.damaged)?/shard-\d+-model-\d+-of-\d+\.safetensors",
+    r"checkpoints/step_\d+(?:\.damaged)?/(?:state|manifest)\.json",
 )
 _SIDE = (*_RUN, re.escape(OWNER))
 
