@@ -131,9 +131,9 @@ NO_MODELS = {
     "run words": "is damaged",
     "run torn": "is damaged",
     "run/checkpoints": "holds no model",
-    "hf list": "is damaged: it is not a JSON object",
+    "hf list": "is damaged: the checksum of config.json",
     "hf deep": "is damaged",
-    "hf words": "is damaged: it is not a JSON object",
+    "hf words": "is damaged: the checksum of config.json",
     "hf torn": "is damaged: the checksum of model.safetensors does not match",
     "hf bare": "model.safetensors is missing",
 }
@@ -141,7 +141,7 @@ NO_MODELS = {
 NO_FOLDERS_TO_MAKE = {
     "text.txt": "text.txt",
     "text.txt/below": "text.txt",
-    "full": "full is not empty",
+    "full": "full holds mine.txt, which",
     LONG: "File name too long",
     "dangling": "dangling",
     "": "out is empty",
@@ -287,7 +287,10 @@ PECULIAR = (
         says="data.within_documents needs to know where documents start",
     ),
     row("train --preset debug --out run --data data --device cpu", says="already holds a run"),
-    row("train --preset debug --out full --data data --resume auto", says="full is not empty"),
+    row(
+        "train --preset debug --out full --data data --resume auto",
+        says="full holds mine.txt, which",
+    ),
     row("train --out", "run list", "--resume", "auto", "--device", "cpu", says="is damaged"),
     row(f"{TRAIN} --model.d-model {2**40} --model.n-heads 1", says="GiB"),
     row(f"{TRAIN} --model.vocab-size {2**40}", says="GiB"),

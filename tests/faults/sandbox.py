@@ -37,14 +37,17 @@ def build(root: Path) -> None:
 
 
 def listing(root: Path) -> dict[str, tuple[int, int, int]]:
-    """Everything below `root`, with its size, time of change and mode."""
+    """Everything below `root` with its mode, and files with their size and time of change.
+
+    A folder that was held and let go again (`folders.owner`) has another time and is the same.
+    """
     found = {}
     for folder, folders, files in os.walk(root):
         for name in (*folders, *files):
             path = os.path.join(folder, name)
             about = os.lstat(path)
-            size = 0 if name in folders else about.st_size
-            found[path] = (size, about.st_mtime_ns, about.st_mode)
+            content = (0, 0) if name in folders else (about.st_size, about.st_mtime_ns)
+            found[path] = (*content, about.st_mode)
     return found
 
 

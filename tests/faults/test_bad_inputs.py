@@ -78,7 +78,7 @@ def test_the_folder_that_one_is_in_is_no_output(
     """Also where it is empty, and so would be free."""
     monkeypatch.chdir(here / "empty")
     assert main([*words, "--out", "."]) == 2
-    assert "--out must be the name of a folder to make, not ." in capsys.readouterr().err
+    assert "is the folder you are in; start from outside of it" in capsys.readouterr().err
     assert list((here / "empty").iterdir()) == []
 
 

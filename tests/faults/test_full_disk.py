@@ -6,30 +6,24 @@ happens to be. Files from one byte up to more than a whole checkpoint are tried.
 
 from __future__ import annotations
 
-import multiprocessing
+import functools
 import os
 import random
 import resource
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.corpus import prepare_corpus
 from tests.faults.trials import hold
-from tests.processes import _fork, _main
+from tests.processes import Spherelm
 from tests.saved_runs import byte_model, write_run
 from tests.train.conftest import flags
 
 
-def _with_limit(argv: list[str], descriptor: Any, most: int) -> None:
-    """In a process of its own: the command, its output into a pipe, which has no limit."""
-    os.dup2(descriptor.fileno(), 1)
-    os.dup2(descriptor.fileno(), 2)
-    descriptor.close()
+def _limit(most: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-    _main(argv, "/dev/fd/1")
 
 
 @pytest.fixture(scope="module")
@@ -75,15 +69,12 @@ def test_a_full_disk_is_one_line(prepared: Path, tmp_path: Path) -> None:
         verb = verbs[number % len(verbs)]
         most = 0 if number < len(verbs) else int(10 ** draw.uniform(0, 5.5))
         out = tmp_path / f"out{number}"
-        read, write = multiprocessing.Pipe(duplex=False)
-        argv = commands(prepared, out)[verb]
-        process = _fork.Process(target=_with_limit, args=(argv, write, most))
-        process.start()
-        write.close()
-        with open(read.fileno(), encoding="utf-8", closefd=False) as stream:
-            said = stream.read()
-        process.join()
-        status, last = process.exitcode, said.strip().splitlines()[-1:] or [""]
+        pipe = tmp_path / f"said{number}"  # which has no limit
+        os.mkfifo(pipe)
+        before = functools.partial(_limit, most)
+        process = Spherelm(commands(prepared, out)[verb], pipe, before=before)
+        said = process.output()  # until it ends
+        status, last = process.wait(), said.strip().splitlines()[-1:] or [""]
         if status == 0:
             return None
         if status != 2 or "Traceback" in said or not last[0].startswith("spherelm: "):

@@ -27,6 +27,7 @@ from spherelm.exchange.load import (
     TOKENIZER,
     Saved,
     find_tokenizer,
+    model_path,
     read_record,
     read_weights,
     reading,
@@ -55,7 +56,7 @@ def export_to_hf(
     force: bool = False,
 ) -> Path:
     """Write the model at `source` (run, checkpoint or export) as a Hugging Face folder."""
-    inputs = (source, RunDir.around(source), tokenizer)
+    inputs = (model_path(source), RunDir.around(source), tokenizer)
     place.check(out, EXPORT, force=force, inputs=inputs)
 
     def read(saved: Saved) -> tuple[Saved, Tokenizer, Transformer, list[dict[str, Any]]]:
@@ -79,7 +80,7 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
 
     A folder without a tokenizer makes a run without one.
     """
-    place.check(out, IMPORT, force=force, inputs=[source])
+    place.check(out, IMPORT, force=force, inputs=[model_path(source)])
 
     def read(saved: Saved) -> tuple[Saved, Transformer, Tokenizer | None]:
         if saved.kind != "export":

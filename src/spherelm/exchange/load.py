@@ -105,9 +105,7 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
     A training that goes on removes old checkpoints, and an export may be replaced: where that came
     between, it is read again, from the checkpoint or export that is there now.
     """
-    if not isinstance(path, (str, Path)):
-        raise UserError(f"a model is named by its folder, not {path!r}")
-    path = Path(path)
+    path = model_path(path)
     for attempt in range(ATTEMPTS):
         folder = _folder_of(path)
         before = _identity(folder)
@@ -121,6 +119,13 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
                 return result
         time.sleep(0.01 * attempt)
     raise UserError(f"{path} changes faster than it can be read; try again when less is written")
+
+
+def model_path(path: object) -> Path:
+    """The folder of a model, as it was named."""
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"a model is named by its folder, not {path!r}")
+    return Path(path)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

@@ -153,6 +153,7 @@ class Owner:
 def take(folder: Path, verb: str) -> Owner:
     """Make `folder` if need be, and hold it; refused where somebody else does, who is named."""
     while True:
+        new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -170,7 +171,14 @@ def take(folder: Path, verb: str) -> Owner:
             if before.holder is not None and _lives(before.holder, folder, locks is True):
                 raise held(folder, before.holder)
             owner = Owner(folder, verb, descriptor, before)
-            owner._begin()
+            try:
+                owner._begin()
+            except OSError:  # a full disk: not even our name stays
+                if before.holder is None and before.verb is None:
+                    os.unlink(folder / OWNER)
+                if new:
+                    folder.rmdir()
+                raise
             if locks is None:
                 _make_sure(owner)
         except BaseException:

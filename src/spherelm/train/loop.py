@@ -167,7 +167,7 @@ def _train(
             trainer = Trainer(run, dataset, run_dir, processes, reporter)
             if processes.from_main(claim.take):
                 trainer.restore(strict=resume == "strict")
-                processes.from_main(lambda: run_dir.write_config(run))
+                processes.from_main(lambda: claim.go_on(run))
             else:
                 tokenizer = dataset.path / "tokenizer"
                 processes.from_main(lambda: claim.create(run, tokenizer, launch))

@@ -90,7 +90,7 @@ class RunDir:
 class Claim:
     """A run directory on its way to be this run's: checked, then held until the run ends.
 
-    Only the main process of a run calls `check`, `take` and `create`; all leave it at the end.
+    Only the main process of a run calls its methods; all leave it at the end.
     """
 
     def __init__(
@@ -126,10 +126,13 @@ class Claim:
         """Hold the folder; whether it has a run to go on with."""
         self._owner = place.own(self.run_dir.root, TRAIN)
         self.check()  # another process may have begun here since
-        if self.goes_on():
-            self._owner.sign(TRAIN.verb)
-            return True
-        return False
+        return self.goes_on()
+
+    def go_on(self, config: RunConfig) -> None:
+        """The run was restored, and is ours: its configuration may say more steps than before."""
+        assert self._owner is not None
+        self._owner.sign(TRAIN.verb)
+        self.run_dir.write_config(config)
 
     def create(
         self, config: RunConfig, tokenizer: Path | None = None, launch: Sequence[str] = ()
