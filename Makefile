@@ -30,7 +30,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 unit: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadgroup
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
 
 test-slow: $(STAMP) ## the tests that take minutes
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow

@@ -39,7 +39,7 @@ class Group:
         folder.mkdir(parents=True, exist_ok=True)
         self.ranks = [
             Spherelm(
-                argv + (own or {}).get(rank, []),
+                _with(argv, (own or {}).get(rank, [])),
                 folder / f"rank-{rank}.log",
                 {**everyone, "RANK": str(rank), "LOCAL_RANK": str(rank)},
                 (before or {}).get(rank),
@@ -63,6 +63,17 @@ class Group:
     def end(self) -> None:
         """Leave nothing running, not even a stopped rank."""
         for rank in self.ranks:
-            if rank.process.is_alive():
+            if rank.alive():
                 os.kill(rank.pid, signal.SIGKILL)
-                rank.process.join()
+                rank.wait()
+
+
+def _with(argv: list[str], own: list[str]) -> list[str]:
+    """`argv` with the flags of `own`, each in the place of the same flag where there is one."""
+    result = list(argv)
+    for flag, value in zip(own[::2], own[1::2], strict=True):
+        if flag in result:
+            result[result.index(flag) + 1] = value
+        else:
+            result += [flag, value]
+    return result

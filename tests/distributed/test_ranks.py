@@ -201,7 +201,7 @@ def test_signals_at_random_moments(tmp_path: Path, corpus: Path) -> None:
             for _ in range(draw.randint(1, 4)):
                 time.sleep(draw.random() / 10)
                 for rank in draw.sample(group.ranks, draw.randint(1, 2)):
-                    if rank.process.is_alive():
+                    if rank.alive():
                         rank.kill(signal.SIGTERM)
             statuses = group.wait()
             steps = [int(p.name.removeprefix("step_")) for p in (out / "checkpoints").glob("s*")]

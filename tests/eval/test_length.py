@@ -59,10 +59,10 @@ def test_each_length_by_hand(tmp_path: Path) -> None:
 def test_which_books_are_read(tmp_path: Path) -> None:
     """Those with one token more than the length, the last target, by name, up to a limit."""
     folder = write_books(tmp_path / "books", (256, 257, 300, 400))
-    assert read_books(folder, BYTES, 256).shape == (3, 257)
-    one = read_books(folder, BYTES, 256, limit=1)
+    assert read_books(folder, [BYTES], 256)[0].shape == (3, 257)
+    (one,) = read_books(folder, [BYTES], 256, limit=1)
     assert BYTES.decode(one[0].tolist()) == (folder / "1.txt").read_text()
-    assert len(read_books(folder, BYTES, 256, limit=2)) == 2
+    assert len(read_books(folder, [BYTES], 256, limit=2)[0]) == 2
 
 
 def test_a_token_may_be_many_letters(tmp_path: Path) -> None:
@@ -71,7 +71,8 @@ def test_a_token_may_be_many_letters(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text(text)
     letters_per_token = len(text) / len(tokenizer.encode(text))
     assert letters_per_token > 4
-    assert read_books(tmp_path, tokenizer, 256)[0].tolist() == tokenizer.encode(text)[:257]
+    (books,) = read_books(tmp_path, [tokenizer], 256)
+    assert books[0].tolist() == tokenizer.encode(text)[:257]
 
 
 def test_the_model_is_left_as_it_was(tmp_path: Path) -> None:

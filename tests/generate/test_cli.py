@@ -68,7 +68,7 @@ def test_export_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["generate", "RUN", "--prompts", "y"], "cannot read prompts"),
         (["generate", "RUN", "--max-new-tokens", str(10**12)], "GiB are free"),
         (["generate", "RUN", "--tokenizer", "./none.json"], "does not exist"),
-        (["export", "RUN", "--out", "RUN"], "is not empty"),
+        (["export", "RUN", "--out", "RUN"], "is an input, too"),
         (["export", "RUN"], "--out"),
         (["import", "RUN", "--out", "OUT"], "already spherelm's own"),
     ],

@@ -22,7 +22,6 @@ from tests.train.conftest import flags
     [
         {"model__d_model": 10**9},
         {"model__d_model": 10**14},
-        {"model__d_mlp": 10**400},
         {"model__vocab_size": 10**13},
         {"model__n_layers": 10**9},
         {"train__batch_size": 10**12},

@@ -15,10 +15,11 @@ from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset, open_dataset
 from spherelm.errors import UserError
+from spherelm.folders.kinds import OWNER
 from spherelm.train.loop import train
 from spherelm.train.reporter import Moment, Reporter
 from spherelm.train.resume import check_same_run
-from spherelm.train.run_dir import RunDir, create
+from spherelm.train.run_dir import Claim, RunDir, create
 from tests.corpus import prepare_corpus
 from tests.processes import Spherelm, run
 from tests.train.conftest import flags, tiny
@@ -184,13 +185,19 @@ def test_how_long_and_where_may_change() -> None:
 
 
 def test_a_run_that_begins_anew_leaves_nothing_of_the_old(tmp_path: Path) -> None:
-    run_dir = RunDir(tmp_path)
+    run_dir = RunDir(tmp_path / "run")
+    create(run_dir, tiny("gpt"))
     for old in (run_dir.metrics, run_dir.speed):
         old.write_text('{"step": 1}\n')
     for folder in (run_dir.checkpoints / "step_1", run_dir.tensorboard, run_dir.tokenizer):
         folder.mkdir(parents=True)
-    create(run_dir, tiny("ngpt"))
-    assert {path.name for path in tmp_path.iterdir()} == {"checkpoints", "config.toml", "env.json"}
+    with Claim(run_dir, resume="never", force=True) as claim:
+        assert not claim.take()
+        claim.create(tiny("ngpt"))
+    assert {path.name for path in run_dir.root.iterdir()} == {
+        *("checkpoints", "config.toml", "env.json", OWNER),
+    }
+    assert run_dir.read_config() == tiny("ngpt")
     assert not list(run_dir.checkpoints.iterdir())
 
 

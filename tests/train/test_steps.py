@@ -65,7 +65,8 @@ def test_the_norm_is_that_of_all_gradients(arch: str) -> None:
     for p in model.parameters():
         p.grad = torch.full_like(p, 2.0 if p.ndim == 2 else 3.0)
     expected = sum((4.0 if p.ndim == 2 else 9.0) * p.numel() for p in model.parameters())
-    share = squared_norm(model, Processes(ParallelConfig(), "cpu"))
+    gradients = [p.grad for p in model.parameters()]
+    share = squared_norm(gradients, Processes(ParallelConfig(), "cpu"))
     assert float(share) == pytest.approx(expected, rel=1e-6)
 
 
@@ -116,7 +117,7 @@ def test_lines_after_the_checkpoint_and_a_line_cut_short_are_dropped(tmp_path: P
     whole = "".join(json.dumps({"step": step, "loss": 0.5}) + "\n" for step in (1, 2, 3))
     file.write_text(whole + '{"step": 4, "lo')
     assert [line["step"] for line in read_metrics(file)] == [1, 2, 3]
-    lines = JsonLines(file, keep_until=2)
+    lines = JsonLines(file, first=1, last=2)
     lines.write({"step": 3, "loss": 0.25})
     lines.close()
     assert [line["loss"] for line in read_metrics(file)] == [0.5, 0.5, 0.25]
@@ -144,10 +145,10 @@ def test_a_gradient_that_is_not_finite_stops_the_run(
 
 
 def test_which_of_the_two_diverged() -> None:
-    model = Transformer(tiny_config())
-    assert "the loss became nan" in str(diverged(model, 3, math.nan, 1.0, None))
-    assert "the loss became inf" in str(diverged(model, 3, math.inf, math.nan, None))
-    assert "the norm of the gradient became nan" in str(diverged(model, 3, 1.0, math.nan, None))
+    alone = (Transformer(tiny_config()), Processes(ParallelConfig(), "cpu"))
+    assert "the loss became nan" in str(diverged(*alone, 3, math.nan, 1.0, None))
+    assert "the loss became inf" in str(diverged(*alone, 3, math.inf, math.nan, None))
+    assert "the norm of the gradient became nan" in str(diverged(*alone, 3, 1.0, math.nan, None))
 
 
 def test_seconds_of_a_step_leave_out_what_is_paused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +176,7 @@ def test_memory_is_counted_by_what_a_step_holds() -> None:
     assert whole.weights == whole.gradients == whole.optimizer / 2
     assert whole.activations == 4 * parts.activations
     assert whole.weights == parts.weights == 4 * count_parameters(run.model).total
-    names = ("weights", "gradients", "optimizer", "working_copy", "activations", "loss")
+    names = ("weights", "gradients", "optimizer", "working_copy", "activations", "loss", "batch")
     assert whole.total == sum(getattr(whole, name) for name in names)
 
 

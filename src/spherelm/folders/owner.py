@@ -120,7 +120,7 @@ class Owner:
         self._ended.set()
         with contextlib.suppress(OSError):
             self._write(None)
-        self._close()
+        self._let_go()
 
     def remove(self) -> None:
         """Let go and leave no mark: for a folder that ends, or that is handed to others."""
@@ -129,6 +129,12 @@ class Owner:
         self._ended.set()
         with contextlib.suppress(OSError):
             os.unlink(self.folder / OWNER)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Unlock, also for a child that was forked just now and still has its copy of the lock."""
+        assert self._descriptor is not None
+        _unlock(self._descriptor)
         self._close()
 
     def _close(self) -> None:
@@ -217,6 +223,13 @@ def _lock(descriptor: int) -> bool | None:
             return None
         raise
     return True
+
+
+def _unlock(descriptor: int) -> None:
+    with contextlib.suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
