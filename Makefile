@@ -32,8 +32,9 @@ types: $(STAMP)
 unit: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist loadfile
 
-test-slow: $(STAMP) ## the tests that take minutes
+test-slow: $(STAMP) ## the tests that take minutes, and every trial of docs/reliability.md: an hour
 	OMP_NUM_THREADS=1 $(BIN)/pytest -m slow
+	SPHERELM_ALL_TRIALS=1 OMP_NUM_THREADS=1 $(BIN)/pytest tests/faults tests/distributed/test_ranks.py
 
 demo: $(STAMP) ## train GPT and nGPT side by side: about three minutes on two cores
 	$(BIN)/spherelm compare --out runs/demo --force
