@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,8 +30,14 @@ class Span:
     right: float
     y: float
     text: str
-    above: bool
-    """Whether there is more room for the text above the level than below it."""
+
+    @property
+    def text_left(self) -> bool:
+        """Whether the text stands left of the span, below the curves, which fall towards it.
+
+        Where the span begins early there is no room for that, but some above it.
+        """
+        return self.left > 0.4 * self.right
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ def loss_over_tokens(c: Comparison) -> Chart:
     if c.ahead is not None and c.tokens_needed is not None:
         first, second = c.ahead
         text = f"{c.speedup_tokens:.2f}\u00d7 fewer tokens"
-        span = _span(second, lines, c.tokens_needed / unit, second.tokens / unit, text)
+        span = Span(c.tokens_needed / unit, second.tokens / unit, second.final_loss, text)
         needed = f"{c.tokens_needed / unit:.3g} {name}"
         crossing = f"{first.name} reaches {second.name}'s final loss after {needed}."
     return Chart(
@@ -96,7 +101,8 @@ def loss_over_seconds(c: Comparison) -> Chart:
     if c.ahead is not None and c.tokens_needed is not None and (c.speedup_seconds or 0) > 1:
         first, second = c.ahead
         ends = first.seconds_for(c.tokens_needed), second.seconds_for(second.tokens)
-        span = _span(second, lines, *ends, f"{c.speedup_seconds:.2f}\u00d7 less time")
+        text = f"{c.speedup_seconds:.2f}\u00d7 less time"
+        span = Span(*ends, second.final_loss, text)
     return Chart(
         name="loss-seconds",
         title="Validation loss over training time",
@@ -177,21 +183,6 @@ def _top(c: Comparison) -> float:
     """The highest loss after a fifth of the run: what comes before would press the rest flat."""
     late = (loss for side in c.sides for t, loss in side.curve if t >= 0.2 * side.tokens)
     return max(late)
-
-
-def _span(behind: Side, lines: Sequence[Line], left: float, right: float, text: str) -> Span:
-    """The level at which the model behind ends, its text where the curves leave more room."""
-    y, centre = behind.final_loss, (left + right) / 2
-    values = [_value_at(line.points, centre) for line in lines]
-    return Span(left, right, y, text, above=max(values) - y > y - min(values))
-
-
-def _value_at(points: Sequence[tuple[float, float]], x: float) -> float:
-    """y of a curve at x, on the straight line between two points."""
-    for (x_0, y_0), (x_1, y_1) in itertools.pairwise(points):
-        if x_0 <= x <= x_1:
-            return y_0 + (y_1 - y_0) * (x - x_0) / (x_1 - x_0)
-    return points[0][1] if x < points[0][0] else points[-1][1]
 
 
 def _ends(c: Comparison) -> str:

@@ -49,14 +49,13 @@ def _draw(axes: Any, chart: Chart) -> None:
         path = [span.right, span.left, span.left], [span.y, span.y, bottom]
         axes.plot(*path, color="black", lw=1.2, ls=(0, (4, 3)))
         axes.plot(span.left, span.y, "o", color="black", ms=6)
-        centre = (span.left + span.right) / 2
         axes.annotate(
             span.text,
-            (centre, span.y),
-            (0, 6 if span.above else -6),
+            (span.left, span.y),
+            (-8, -4) if span.text_left else (8, 6),
             textcoords="offset points",
-            ha="center",
-            va="bottom" if span.above else "top",
+            ha="right" if span.text_left else "left",
+            va="top" if span.text_left else "bottom",
             weight="bold",
         )
     axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)

@@ -118,8 +118,10 @@ class _Drawing:
         left, right, y = self.x(span.left), self.x(span.right), self.y(span.y)
         yield f'<path class="span" d="M{right},{y} H{left} V{HEIGHT - BOTTOM}"/>'
         yield f'<circle class="span-end" cx="{left}" cy="{y}" r="5"/>'
-        offset = -12 if span.above else 26
-        yield _text((left + right) / 2, y + offset, span.text, "middle", "label span-text halo")
+        if span.text_left:
+            yield _text(left - 12, y + 20, span.text, "end", "label span-text halo")
+        else:
+            yield _text(left + 12, y - 12, span.text, "start", "label span-text halo")
 
 
 def _text(x: float, y: float, text: str, anchor: str, style: str = "", middle: bool = False) -> str:
