@@ -20,10 +20,11 @@ from spherelm.eval.loss import evaluate
 from spherelm.exchange.load import load_model
 from spherelm.model.flops import count_parameters
 from spherelm.train import loop
+from spherelm.train.build import build_optimizer
 from spherelm.train.device import prepare_torch
 from spherelm.train.gradients import clipping_factor, squared_norm
 from spherelm.train.health import Diverged, diverged
-from spherelm.train.loop import build_optimizer, train
+from spherelm.train.loop import train
 from spherelm.train.memory import training_memory
 from spherelm.train.metrics import JsonLines, read_metrics, sphere_metrics
 from spherelm.train.plan import make_plan

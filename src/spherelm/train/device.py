@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import resource
 from contextlib import AbstractContextManager
 from functools import cache
 
@@ -62,3 +63,10 @@ def prepare_torch(seed: int, deterministic: bool) -> None:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     if deterministic != torch.are_deterministic_algorithms_enabled():
         torch.use_deterministic_algorithms(deterministic)  # imports the compiler: a second or more
+
+
+def peak_memory(device: torch.device) -> int:
+    """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import resource
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,17 +23,14 @@ from spherelm import kernels
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.loader import Batch, BlockReader, Loader, evaluation_batches
-from spherelm.errors import UserError
+from spherelm.data.loader import Batch, Loader, evaluation_batches
 from spherelm.eval.loss import Evaluation, evaluate, summed_loss
-from spherelm.model.sphere import store_matrices_
-from spherelm.model.transformer import Transformer
-from spherelm.optim.adamw import AdamW
 from spherelm.optim.schedule import cosine_schedule
 from spherelm.train import checkpoint as checkpoints
 from spherelm.train import run_dir as run_dirs
 from spherelm.train.agreement import facts
-from spherelm.train.device import prepare_torch, products
+from spherelm.train.build import build_model, build_optimizer, check_data
+from spherelm.train.device import peak_memory, prepare_torch, products
 from spherelm.train.failures import explained
 from spherelm.train.gradients import average_factor_gradients, clipping_factor, squared_norm
 from spherelm.train.health import diverged
@@ -85,37 +81,6 @@ class StepOutcome:
     values: Tensor
     """(4,): loss, norm of the gradient, and how many processes wish to stop and have written."""
     seconds: float = 0.0
-
-
-def build_model(run: RunConfig, device: torch.device) -> Transformer:
-    """The model of a run, freshly initialized: the same weights on every device for a seed."""
-    model = Transformer(run.model)
-    if run.train.weight_storage == "bf16":
-        store_matrices_(model, torch.bfloat16)
-    return model.to(device)
-
-
-def build_optimizer(run: RunConfig, model: Transformer) -> AdamW:
-    """The optimizer that the configuration describes."""
-    optim = run.optim
-    return AdamW(
-        model,
-        lr=optim.lr,
-        betas=(optim.beta1, optim.beta2),
-        eps=optim.eps,
-        weight_decay=optim.weight_decay,
-    )
-
-
-def check_data(run: RunConfig, dataset: TokenDataset) -> None:
-    """Refuse a data set that the model cannot learn from."""
-    BlockReader(dataset.train, run.model.context, run.data.within_documents)
-    if dataset.vocab_size > run.model.vocab_size:
-        raise UserError(
-            f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "
-            f"{run.model.vocab_size}; it must not be smaller"
-        )
-    dataset.check_tokenizer()
 
 
 def train(
@@ -480,10 +445,3 @@ def micro_batches(batch: Batch, size: int) -> Iterator[Batch]:
     """The batch in parts of at most `size` sequences."""
     for first in range(0, batch.tokens.shape[0], size):
         yield Batch._make(None if t is None else t[first : first + size] for t in batch)
-
-
-def peak_memory(device: torch.device) -> int:
-    """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
-    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -14,8 +14,8 @@ from spherelm.config_io import to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import BlockReader
 from spherelm.model.flops import count_parameters, flops_per_token
+from spherelm.train.build import build_model
 from spherelm.train.device import choose_device, products
-from spherelm.train.loop import build_model
 from spherelm.train.memory import check_fits, training_memory
 from spherelm.train.reporter import format_count, format_seconds
 
