@@ -46,6 +46,8 @@ EXPORT_RECORD = "spherelm.json"
 """What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
 ATTEMPTS = 100
 """How often a model is read again that was replaced meanwhile."""
+LOOKS = 5
+"""How often a run is looked at before it is said to have no checkpoint."""
 
 T = TypeVar("T")
 
@@ -143,10 +145,11 @@ def _folder_of(path: Path) -> Path:
         raise UserError(f"{path} does not exist; give a run, a checkpoint or an exported folder")
     if not RunDir(path).holds_a_run():
         return path
-    newest = checkpoints.latest(RunDir(path).checkpoints)
-    if newest is None:
-        raise UserError(f"the run {path} has no finished checkpoint yet")
-    return newest
+    for _ in range(LOOKS):  # a list made while one checkpoint comes and another goes may miss both
+        if (newest := checkpoints.latest(RunDir(path).checkpoints)) is not None:
+            return newest
+        time.sleep(0.01)
+    raise UserError(f"the run {path} has no finished checkpoint yet")
 
 
 def _saved_in(path: Path) -> Saved:
