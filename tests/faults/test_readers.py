@@ -16,7 +16,7 @@ def test_readers_beside_a_running_training(tmp_path: Path) -> None:
     out = tmp_path / "run"
     fields = ["--preset", "debug", "--steps", "100000", "--train.batch-size", "1"]
     fields += ["--model.context", "16", "--train.eval-every", "0", "--train.keep-last", "1"]
-    fields += ["--train.checkpoint-every", "1", "--train.no-tensorboard", "--data", str(corpus)]
+    fields += ["--train.checkpoint-every", "3", "--train.no-tensorboard", "--data", str(corpus)]
     training = Spherelm(["train", "--out", str(out), *fields], tmp_path / "training.log")
     text = tmp_path / "some.txt"
     text.write_text("the sphere turns the surface.")

@@ -23,7 +23,7 @@ from typing import Literal
 
 from spherelm import __version__, durable, records
 from spherelm.config import RunConfig
-from spherelm.config_io import read_toml, seal_toml, to_toml
+from spherelm.config_io import read_toml, seal_toml, to_toml, toml_values
 from spherelm.errors import UserError
 from spherelm.folders import place
 from spherelm.folders.kinds import TRAIN
@@ -78,6 +78,11 @@ class RunDir:
         return self.config.exists()
 
     def read_config(self) -> RunConfig:
+        """The configuration of the run, which says all there is: nothing is left to defaults."""
+        there = toml_values(self.config, sealed=True)
+        for section in ("model", "optim", "train"):
+            if section not in there:
+                raise records.damaged(self.config, f"it has no [{section}]")
         return read_toml(self.config, RunConfig(), sealed=True)
 
     def write_config(self, config: RunConfig) -> None:
