@@ -150,12 +150,17 @@ def test_nothing_is_written_into_the_output_of_another_call(tmp_path: Path) -> N
 def test_a_link_to_a_folder_is_written_through(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "link").symlink_to("there")
+    export(tmp_path / "link", "old")
+    export(tmp_path / "link", "new", force=True)
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "there" / "config.json").read_text() == "new"
+
+
+def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
-    for name, real in (("link", "there"), ("dangling", "nowhere")):
-        export(tmp_path / name, "old")
-        export(tmp_path / name, "new", force=True)
-        assert (tmp_path / name).is_symlink()
-        assert (tmp_path / real / "config.json").read_text() == "new"
+    with pytest.raises(UserError, match="a link that leads nowhere"):
+        export(tmp_path / "dangling", "new")
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_loop_of_links_a_file_and_a_forbidden_name(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ def resolve(out: str | Path) -> Path:
         path = Path(out).resolve()
         if path.exists() and not path.is_dir():
             raise UserError(f"{out} is a file; --out must be a folder")
+        if Path(out).is_symlink() and not path.exists():
+            raise UserError(f"--out {out} is a link that leads nowhere; choose another --out")
     return path
 
 

@@ -71,7 +71,7 @@ class RunDir:
     @staticmethod
     def around(checkpoint: str | Path) -> Path | None:
         """The run directory that a checkpoint lies in, if `checkpoint` is one."""
-        folder = Path(checkpoint).resolve().parent
+        folder = Path(os.path.realpath(checkpoint)).parent  # which a loop of links does not stop
         return folder.parent if folder.name == "checkpoints" else None
 
     def holds_a_run(self) -> bool:
