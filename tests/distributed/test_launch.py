@@ -27,7 +27,6 @@ from tests.train.conftest import flags
 MORE = {"train__steps": 30, "train__checkpoint_every": 5, "train__eval_every": 15}
 
 
-@pytest.mark.xdist_group("distributed")
 def test_a_killed_rank_is_restarted_and_nothing_changes(tmp_path: Path) -> None:
     """Also where the run replaces another: --force holds for the run that it began."""
     if not Path("/proc/self/task").exists():
@@ -62,7 +61,6 @@ def checkpoints_of(run: Path) -> set[str]:
 
 
 @pytest.mark.slow  # tests/train/test_restart.py has it without torchrun
-@pytest.mark.xdist_group("distributed")
 def test_a_restart_does_not_override_a_refusal(tmp_path: Path) -> None:
     """Refused, started again by torchrun, refused again: the run that was there is as it was."""
     corpus, out = prepare_corpus(tmp_path), tmp_path / "run"
@@ -82,7 +80,6 @@ def test_a_restart_does_not_override_a_refusal(tmp_path: Path) -> None:
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.xdist_group("distributed")
 def test_an_error_reaches_the_user_as_that_error(tmp_path: Path) -> None:
     corpus = prepare_corpus(tmp_path)
     argv = flags(tmp_path / "run", corpus, parallel__tensor=4, model__n_heads=2)

@@ -76,7 +76,6 @@ def curve(folder: Path, field: str = "loss") -> torch.Tensor:
     return torch.tensor([m[field] for m in read_metrics(folder / "metrics.jsonl") if field in m])
 
 
-@pytest.mark.xdist_group("distributed")
 @pytest.mark.parametrize(("arch", "layout", "accumulate"), RUNS)
 def test_losses_equal_those_of_a_single_process(
     runs: Path, arch: str, layout: str, accumulate: bool
@@ -89,7 +88,6 @@ def test_losses_equal_those_of_a_single_process(
         torch.testing.assert_close(curve(many, field), curve(single, field), rtol=0, atol=1e-4)
 
 
-@pytest.mark.xdist_group("distributed")
 def test_seconds_and_memory_of_every_rank_are_logged(runs: Path) -> None:
     lines = read_metrics(runs / "ngpt-fsdp4-whole" / "speed.jsonl")
     (line,) = (m for m in lines if m["step"] == 10)
@@ -97,7 +95,6 @@ def test_seconds_and_memory_of_every_rank_are_logged(runs: Path) -> None:
     assert all(r["seconds"] > 0 and r["peak_memory_bytes"] > 1e6 for r in line["ranks"])
 
 
-@pytest.mark.xdist_group("distributed")
 def test_a_checkpoint_of_four_resumes_on_any_number(runs: Path, tmp_path: Path) -> None:
     """Written by 2 shards × 2 tensor ranks after 20 steps; 4 more on 1, 2 (two ways) and 4."""
     more = STEPS | {"train.steps": 24}
@@ -127,7 +124,6 @@ def test_a_checkpoint_of_four_resumes_on_any_number(runs: Path, tmp_path: Path) 
         torch.testing.assert_close(curves[layout], curves["single"], rtol=0, atol=1e-5)
 
 
-@pytest.mark.xdist_group("distributed")
 def test_a_sharded_checkpoint_exports_to_one_file(runs: Path, tmp_path: Path) -> None:
     export_to_hf(runs / name("ngpt", "fsdp2xtp2", True), tmp_path / "many")
     export_to_hf(runs / "ngpt-single", tmp_path / "single")

@@ -18,8 +18,6 @@ from tests.distributed.group import Group
 from tests.faults.trials import hold
 from tests.train.conftest import flags
 
-pytestmark = pytest.mark.xdist_group("distributed")
-
 Start = Callable[..., Group]
 
 

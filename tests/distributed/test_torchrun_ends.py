@@ -16,7 +16,6 @@ from tests.distributed.launch import ROOT, children, environment, torchrun
 from tests.train.conftest import flags
 
 pytestmark = [
-    pytest.mark.xdist_group("distributed"),
     pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find ranks"),
 ]
 
