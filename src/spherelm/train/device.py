@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 from contextlib import AbstractContextManager
 from functools import cache
 
@@ -69,4 +68,7 @@ def peak_memory(device: torch.device) -> int:
     """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
+
+    import resource  # which Windows does not have, and reading a model does not need
+
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
