@@ -18,7 +18,7 @@ import transformers
 
 
 class Retraction(transformers.TrainerCallback):
-    """What `spherelm.hub.RetractionCallback` does, for those who have only the exported folder."""
+    """What `RetractionCallback` does, for those who have only the exported folder."""
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         kwargs["model"].retract_()

@@ -10,9 +10,9 @@ from spherelm import RunConfig, Transformer, durable, records
 from spherelm.config import ParallelConfig
 from spherelm.config_io import to_dict
 from spherelm.data.tokenizer import ByteTokenizer
-from spherelm.train import checkpoint as checkpoints
-from spherelm.train.processes import Processes
-from spherelm.train.run_dir import RunDir, write_description
+from spherelm.distributed.processes import Processes
+from spherelm.runs import checkpoint as checkpoints
+from spherelm.runs.run_dir import RunDir, write_description
 from tests.model.tiny import perturbed, tiny_config
 
 BYTES = {"vocab_size": 257, "d_model": 32, "n_heads": 4, "d_mlp": 48, "context": 64}

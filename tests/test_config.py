@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spherelm import ModelConfig, RunConfig, presets
-from spherelm.backends import AttentionBackend
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, TrainConfig
 from spherelm.config_io import from_dict, merge, override, read_toml, to_dict, to_toml
 from spherelm.errors import UserError
+from spherelm.ops.names import AttentionBackend
 from tests.model.tiny import small_configs
 
 NAN, INFINITY = float("nan"), float("inf")

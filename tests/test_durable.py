@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spherelm import durable
-from spherelm.exchange.export import export_to_hf
+from spherelm.hf.export import export_to_hf
 from tests.saved_runs import byte_model, write_run
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from spherelm.backends import AttentionBackend
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
+from spherelm.ops.names import AttentionBackend
 from spherelm.validate import (
     require_bool,
     require_choice,

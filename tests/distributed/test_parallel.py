@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from spherelm.config_io import override
 from spherelm.data.dataset import open_dataset
-from spherelm.exchange.export import export_to_hf
+from spherelm.hf.export import export_to_hf
 from spherelm.train.loop import train
 from spherelm.train.metrics import read_metrics
 from tests.corpus import prepare_corpus

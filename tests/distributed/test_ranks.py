@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from spherelm.distributed.watch import HUNG
 from spherelm.train.metrics import read_metrics
-from spherelm.train.watch import HUNG
 from tests.corpus import prepare_corpus
 from tests.distributed.group import Group
 from tests.faults.trials import hold
@@ -74,9 +74,9 @@ def test_a_nan_is_explained_once(tmp_path: Path, start: Start, layout: dict[str,
 
 
 def other_version() -> None:
-    import spherelm.train.agreement
+    import spherelm.distributed.agreement
 
-    spherelm.train.agreement.__version__ = "0.0.1"
+    spherelm.distributed.agreement.__version__ = "0.0.1"
 
 
 @pytest.mark.parametrize(

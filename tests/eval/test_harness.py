@@ -35,9 +35,9 @@ from spherelm.eval.harness import (
 )
 from spherelm.eval.journal import Journal
 from spherelm.eval.tasks.catalog import PAPER_TASKS, choose_tasks
-from spherelm.exchange.export import export_to_hf
 from spherelm.generate.engine import Engine
 from spherelm.generate.text import generate_text
+from spherelm.hf.export import export_to_hf
 from tests.eval.task_files import ARC, HELLASWAG, LAMBADA, WINOGRANDE, write_task_files
 from tests.saved_runs import byte_model, write_run
 
@@ -156,7 +156,7 @@ def test_the_harness_gives_the_exported_folder_the_same_numbers(tmp_path: Path) 
     pytest.importorskip("transformers")
     from lm_eval.models.huggingface import HFLM
 
-    import spherelm.hub  # noqa: F401
+    import spherelm.hf.register  # noqa: F401
 
     data = write_task_files(tmp_path / "data")
     model = byte_model(context=1024)

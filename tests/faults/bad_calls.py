@@ -16,8 +16,8 @@ from spherelm.config_io import read_toml
 from spherelm.data.dataset import open_dataset
 from spherelm.data.prepare import PrepareConfig
 from spherelm.data.tokenizer import load_tokenizer
-from spherelm.exchange.export import export_to_hf, import_from_hf
-from spherelm.exchange.load import load_model
+from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.saved import load_model
 from tests.model.tiny import tiny_config
 
 NO_NAMES: tuple[Any, ...] = (None, 3, 2.5, ["a"], b"a", object())

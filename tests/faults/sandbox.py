@@ -12,7 +12,7 @@ import numpy as np
 
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.tokenizer import load_tokenizer
-from spherelm.exchange.export import export_to_hf
+from spherelm.hf.export import export_to_hf
 from tests.corpus import sentences
 from tests.saved_runs import byte_model, write_run
 

@@ -29,7 +29,7 @@ def _limit(most: int) -> None:
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus, a run and its export."""
-    from spherelm.exchange.export import export_to_hf
+    from spherelm.hf.export import export_to_hf
 
     folder = tmp_path_factory.mktemp("full disk")
     prepare_corpus(folder, count=600)

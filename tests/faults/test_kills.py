@@ -140,7 +140,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 @pytest.fixture(scope="module")
 def exports(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Their exports."""
-    from spherelm.exchange.export import export_to_hf
+    from spherelm.hf.export import export_to_hf
 
     folder = tmp_path_factory.mktemp("exports")
     return export_to_hf(runs[0], folder / "one"), export_to_hf(runs[1], folder / "two")

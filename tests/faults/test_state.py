@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from spherelm.errors import UserError
-from spherelm.exchange.load import EXPORT_RECORD
 from spherelm.folders.kinds import OWNER
-from spherelm.train.run_dir import RunDir
+from spherelm.runs.run_dir import RunDir
+from spherelm.saved import EXPORT_RECORD
 from tests.corpus import sentences
 from tests.faults.damage import hurt
 from tests.faults.trials import hold

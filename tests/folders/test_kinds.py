@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from spherelm.exchange.export import export_to_hf
 from spherelm.folders.kinds import COMPARE, EXPORT, PREPARE, TRAIN, Kind, stranger
+from spherelm.hf.export import export_to_hf
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 

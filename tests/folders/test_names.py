@@ -10,9 +10,9 @@ import pytest
 from spherelm import records
 from spherelm.data.dataset import open_dataset
 from spherelm.errors import UserError
-from spherelm.exchange.export import export_to_hf, import_from_hf
-from spherelm.exchange.load import load_model
 from spherelm.folders.names import beside, is_plain
+from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.saved import load_model
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spherelm import Transformer, kernels
+from spherelm import Transformer, ops
 from spherelm.errors import UserError
 from spherelm.model.rope import rope_table
 from tests.model.tiny import random_tokens, tiny_config
@@ -19,7 +19,7 @@ from tests.model.tiny import random_tokens, tiny_config
 def test_rotation_keeps_lengths(half: int, length: int, seed: int) -> None:
     torch.manual_seed(seed)
     x = torch.randn(2, length, 3, 2 * half, dtype=torch.float64)
-    turned = kernels.rotate(x, rope_table(length, 2 * half, 10000.0, dtype=torch.float64))
+    turned = ops.rotate(x, rope_table(length, 2 * half, 10000.0, dtype=torch.float64))
     assert torch.allclose(turned.norm(dim=-1), x.norm(dim=-1), rtol=1e-14)
     assert torch.equal(turned[:, 0], x[:, 0])  # position 0 is not turned
 
@@ -31,7 +31,7 @@ def test_scores_depend_only_on_the_distance(half: int, base: float, seed: int) -
     length = 12
     q, k = torch.randn(2, 1, 1, 1, 2 * half, dtype=torch.float64)
     table = rope_table(length, 2 * half, base, dtype=torch.float64)
-    turned_q, turned_k = (kernels.rotate(x.expand(1, length, 1, -1), table) for x in (q, k))
+    turned_q, turned_k = (ops.rotate(x.expand(1, length, 1, -1), table) for x in (q, k))
     scores = torch.einsum("bihk,bjhk->ij", turned_q, turned_k)
     for distance in range(length):
         along = scores.diagonal(-distance)
@@ -53,7 +53,7 @@ def test_scores_of_an_ngpt_depend_only_on_the_distance_while_pairs_share_a_facto
         q, k = torch.randn(2, 1, 1, 1, 6, dtype=torch.float64)
         table = rope_table(12, 6, 100.0, dtype=torch.float64)
         q, k = q.expand(1, 12, 1, 6), k.expand(1, 12, 1, 6)
-        q, k = kernels.qk_on_sphere(q, k, table, s_qk, qk_norm)
+        q, k = ops.qk_on_sphere(q, k, table, s_qk, qk_norm)
         scores = torch.einsum("bihk,bjhk->ij", q, k)
         spreads = [scores.diagonal(-d).max() - scores.diagonal(-d).min() for d in range(12)]
         return float(max(spreads))
@@ -68,7 +68,7 @@ def test_angles_are_the_paper_s() -> None:
     table = rope_table(5, 6, 10000.0, dtype=torch.float64)
     x = torch.zeros(1, 5, 1, 6, dtype=torch.float64)
     x[..., 1] = 1.0
-    turned = kernels.rotate(x, table)[0, 4, 0]
+    turned = ops.rotate(x, table)[0, 4, 0]
     angle = 4 * 10000 ** (-2 / 6)
     expected = torch.zeros(6, dtype=torch.float64)
     expected[1], expected[4] = math.cos(angle), math.sin(angle)

@@ -10,10 +10,10 @@ import torch
 
 from spherelm import AdamW, ModelConfig, Transformer, presets
 from spherelm.errors import UserError
-from spherelm.experiments.ablations import TABLES, ablate, names
 from spherelm.model.config import SCALE_NAMES, ScaleConfig
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import largest_norm_deviation
+from spherelm.paper.ablations import TABLES, ablate, names
 from tests.model.tiny import random_tokens, tiny_config
 
 ROWS = sorted({row.name for table in TABLES.values() for row in table})

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spherelm.kernels import flash4
+from spherelm.ops import flash4
 from tests.corpus import prepare_corpus
 from tests.processes import run
 from tests.train.conftest import flags

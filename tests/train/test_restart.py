@@ -12,8 +12,8 @@ from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
+from spherelm.runs.run_dir import RunDir
 from spherelm.train.loop import train
-from spherelm.train.run_dir import RunDir
 from tests.train.conftest import tiny
 from tests.train.test_resume import assert_same_run
 

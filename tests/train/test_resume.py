@@ -16,10 +16,10 @@ from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset, open_dataset
 from spherelm.errors import UserError
 from spherelm.folders.kinds import OWNER
+from spherelm.runs.run_dir import Claim, RunDir, create
 from spherelm.train.loop import train
-from spherelm.train.reporter import Moment, Reporter
+from spherelm.train.report.reporter import Moment, Reporter
 from spherelm.train.resume import check_same_run
-from spherelm.train.run_dir import Claim, RunDir, create
 from tests.corpus import prepare_corpus
 from tests.processes import Spherelm, run
 from tests.train.conftest import flags, tiny

@@ -16,21 +16,21 @@ from spherelm.config import ParallelConfig, RunConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
+from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import evaluate
-from spherelm.exchange.load import load_model
 from spherelm.model.flops import count_parameters
+from spherelm.ops.device import prepare_torch
+from spherelm.runs.run_dir import RunDir
+from spherelm.saved import load_model
 from spherelm.train import loop
 from spherelm.train.build import build_optimizer
-from spherelm.train.device import prepare_torch
-from spherelm.train.gradients import clipping_factor, squared_norm
 from spherelm.train.health import Diverged, diverged
 from spherelm.train.loop import train
 from spherelm.train.memory import training_memory
 from spherelm.train.metrics import JsonLines, read_metrics, sphere_metrics
-from spherelm.train.plan import make_plan
-from spherelm.train.processes import Processes
-from spherelm.train.run_dir import RunDir
-from spherelm.train.stopwatch import RunningMean, Stopwatch
+from spherelm.train.parallel.gradients import clipping_factor, squared_norm
+from spherelm.train.report.plan import make_plan
+from spherelm.train.report.stopwatch import RunningMean, Stopwatch
 from tests.model.tiny import perturbed, tiny_config
 from tests.train.conftest import tiny
 

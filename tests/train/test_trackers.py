@@ -8,8 +8,8 @@ import pytest
 
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
+from spherelm.runs.run_dir import RunDir
 from spherelm.train.loop import train
-from spherelm.train.run_dir import RunDir
 from tests.train.conftest import tiny
 
 

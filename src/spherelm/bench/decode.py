@@ -88,7 +88,7 @@ def main(argv: list[str]) -> int:
     flags = parse(DecodeFlags, argv, "bench decode")
 
     from spherelm.bench.report import environment, print_table
-    from spherelm.train.device import choose_device
+    from spherelm.ops.device import choose_device
 
     device = choose_device(flags.device)
     on_cuda = device.type == "cuda"

@@ -71,7 +71,7 @@ def main(argv: list[str]) -> int:
     flags = parse(KernelFlags, argv, "bench kernels")
 
     from spherelm.bench.report import environment, print_table
-    from spherelm.train.device import choose_device
+    from spherelm.ops.device import choose_device
 
     device = choose_device(flags.device)
     results = measure_kernels(flags, device)
@@ -132,8 +132,8 @@ def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Call
 def _cases(flags: KernelFlags, device: torch.device) -> dict[str, Case]:
     import torch
 
-    from spherelm.kernels import reference
     from spherelm.model.rope import rope_table
+    from spherelm.ops import reference
 
     on_cuda = device.type == "cuda"
     N = flags.tokens or (32768 if on_cuda else 1024)
@@ -198,7 +198,7 @@ def _fused(
 
     if not table.is_cuda:
         return {}
-    from spherelm.kernels import cross_entropy, qk, residual, rmsnorm, swiglu
+    from spherelm.ops.triton import cross_entropy, qk, residual, rmsnorm, swiglu
 
     packed, s_qk = (x.detach() for x in inputs["q and k on the sphere"])
     heads, K = s_qk.numel() // (2 * table.shape[2]), 2 * table.shape[2]

@@ -18,10 +18,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spherelm.backends import AttentionBackend
 from spherelm.cli.parse import parse
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.ops.names import AttentionBackend
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
 
     from spherelm.bench.report import environment
     from spherelm.bench.training import measure_steps
-    from spherelm.train.device import choose_device
+    from spherelm.ops.device import choose_device
 
     device = choose_device(flags.device)
     on_cuda = device.type == "cuda"

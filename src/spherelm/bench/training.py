@@ -14,8 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from spherelm import kernels, presets
-from spherelm.backends import AttentionBackend
+from spherelm import ops, presets
 from spherelm.bench.shares import shares
 from spherelm.bench.step import Mode
 from spherelm.bench.timing import Timing, milliseconds
@@ -23,10 +22,11 @@ from spherelm.config import RunConfig
 from spherelm.model.config import Arch
 from spherelm.model.flops import flops_per_token
 from spherelm.model.transformer import Transformer
+from spherelm.ops.device import products
+from spherelm.ops.names import AttentionBackend
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
-from spherelm.train.compile import compile_blocks
-from spherelm.train.device import products
 from spherelm.train.memory import check_fits
+from spherelm.train.parallel.compile import compile_blocks
 
 PEAK_FLOPS = 989e12
 """Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
@@ -79,8 +79,8 @@ def measure_steps(
     runs = {arch: presets.get(f"{arch}-{size}") for arch in archs}
     torch.compiler.reset()
     with (
-        kernels.use("auto" if mode.startswith("kernels") else "reference"),
-        kernels.force_attention(attention),
+        ops.use("auto" if mode.startswith("kernels") else "reference"),
+        ops.force_attention(attention),
     ):
         built = {arch: _Built(run, mode, tokens, device) for arch, run in runs.items()}
         times: dict[Arch, list[float]] = {arch: [] for arch in archs}

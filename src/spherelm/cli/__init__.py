@@ -14,8 +14,8 @@ import re
 import sys
 import time
 
-from spherelm import launcher
 from spherelm.cli import process
+from spherelm.distributed import launcher
 from spherelm.errors import UserError, nearest
 
 VERBS = {

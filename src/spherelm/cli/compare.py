@@ -17,8 +17,8 @@ from spherelm.model.config import Arch
 from spherelm.validate import require_positive
 
 if TYPE_CHECKING:
-    from spherelm.experiments.compare import Comparison
-    from spherelm.experiments.display import Display
+    from spherelm.compare.display import Display
+    from spherelm.compare.pair import Comparison
 
 SHORT_FORMS = {
     "--data": "--data.path",
@@ -74,9 +74,9 @@ def main(argv: list[str]) -> int:
 
 
 def _compare(flags: CompareFlags) -> int:
+    from spherelm.compare import pair as comparing
+    from spherelm.compare.display import open_display
     from spherelm.data.dataset import open_dataset
-    from spherelm.experiments import compare as comparing
-    from spherelm.experiments.display import open_display
 
     for name, rate in (("--gpt-lr", flags.gpt_lr), ("--ngpt-lr", flags.ngpt_lr)):
         if rate is not None:
@@ -105,10 +105,10 @@ def _compare(flags: CompareFlags) -> int:
 
 def _write(comparison: Comparison, out: Path, display: Display) -> None:
     from spherelm import durable
-    from spherelm.experiments.charts import charts_of
-    from spherelm.experiments.compare import RESULT
-    from spherelm.experiments.figures import write_figures
-    from spherelm.experiments.report import render
+    from spherelm.compare.pair import RESULT
+    from spherelm.compare.report import render
+    from spherelm.plots.charts import charts_of
+    from spherelm.plots.figures import write_figures
 
     if write_figures(charts_of(comparison), out) is None:
         display.note("no PNG figures: they need matplotlib, pip install 'spherelm[plots]'")
@@ -121,7 +121,7 @@ def _print(comparison: Comparison, out: Path) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from spherelm.experiments.table import caveat, rows, verdict
+    from spherelm.compare.table import caveat, rows, verdict
 
     console = open_console()
     console.print(f"\n{verdict(comparison)}", style="bold")

@@ -20,8 +20,8 @@ from spherelm.validate import require_int
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from spherelm.exchange.load import Saved
     from spherelm.model.transformer import Transformer
+    from spherelm.saved import Saved
 
 KINDS = ("length", "tasks")
 
@@ -66,7 +66,7 @@ def main(argv: list[str]) -> int:
     if flags.text and flags.data is not None:
         raise UserError("--text and --data exclude each other; give one of them")
 
-    from spherelm.exchange.load import reading
+    from spherelm.saved import reading
 
     measure = _on_texts if flags.text else _on_validation
     report = reading(flags.run, lambda saved: measure(saved, flags))
@@ -83,8 +83,8 @@ def open_model(
     """The model on its device, and the context in which its products have their precision."""
     import torch
 
-    from spherelm.exchange.load import read_weights, to_device
-    from spherelm.train.device import choose_device
+    from spherelm.ops.device import choose_device
+    from spherelm.saved import read_weights, to_device
 
     chosen = choose_device(device)
     model = to_device(read_weights(saved), chosen).eval()
@@ -94,7 +94,7 @@ def open_model(
 
 def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
     from spherelm.eval.text import read_text, text_loss
-    from spherelm.exchange.load import find_tokenizer
+    from spherelm.saved import find_tokenizer
 
     tokenizer = find_tokenizer(saved, flags.tokenizer)
     texts = [read_text(path) for path in flags.text]
@@ -109,7 +109,7 @@ def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
 def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
     from spherelm.data.loader import BlockReader, evaluation_batches
     from spherelm.eval.loss import evaluate
-    from spherelm.exchange.load import open_own_data
+    from spherelm.saved import open_own_data
 
     run = saved.config
     dataset = open_own_data(saved, flags.data, flags.tokenizer)

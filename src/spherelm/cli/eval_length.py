@@ -76,7 +76,7 @@ def main(argv: list[str]) -> int:
 def _measure(flags: LengthFlags) -> int:
     from spherelm import durable
     from spherelm.eval.length import distinct_labels, length_curve, plot, read_books
-    from spherelm.exchange.load import find_saved, find_tokenizer, reading
+    from spherelm.saved import find_saved, find_tokenizer, reading
 
     # Every run is looked at before minutes are spent on the first.
     saved = [find_saved(run) for run in flags.runs]

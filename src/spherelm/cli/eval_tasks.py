@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from spherelm.eval.harness import TaskScore
     from spherelm.eval.journal import Journal
     from spherelm.eval.tasks.catalog import PaperTask
-    from spherelm.exchange.load import Saved
+    from spherelm.saved import Saved
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _report(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -
 
 def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> None:
     """Find the model and read every question before the first minute is spent on answers."""
-    from spherelm.exchange.load import find_saved
+    from spherelm.saved import find_saved
 
     if data is not None:
         from spherelm.eval.tasks.local import read_task
@@ -123,8 +123,8 @@ def _measure(
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what they were measured with."""
     from spherelm.eval.harness import evaluate_task, harness_model
-    from spherelm.exchange.load import find_tokenizer, read_weights, reading, to_device
-    from spherelm.train.device import choose_device
+    from spherelm.ops.device import choose_device
+    from spherelm.saved import find_tokenizer, read_weights, reading, to_device
 
     device = choose_device(flags.device)
     dtype = inference_dtype(flags.dtype, device.type)

@@ -34,7 +34,7 @@ class ExportFlags:
 def main(argv: list[str]) -> int:
     flags = parse(ExportFlags, argv, "export")
 
-    from spherelm.exchange.export import export_to_hf
+    from spherelm.hf.export import export_to_hf
 
     out = export_to_hf(
         flags.run, flags.out, tokenizer=flags.tokenizer, fold=flags.fold, force=flags.force

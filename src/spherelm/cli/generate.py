@@ -140,9 +140,9 @@ def _prompts(flags: GenerateFlags) -> tuple[str, ...]:
 
 
 def _open(flags: GenerateFlags) -> tuple[Engine, Tokenizer]:
-    from spherelm.exchange.load import load_model, to_device
     from spherelm.generate.engine import Engine
-    from spherelm.train.device import choose_device
+    from spherelm.ops.device import choose_device
+    from spherelm.saved import load_model, to_device
 
     device = choose_device(flags.device)
     model, tokenizer, _ = load_model(flags.run, flags.tokenizer)

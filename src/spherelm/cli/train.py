@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from spherelm import cpu_isa, launcher
+from spherelm import cpu_isa
 from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
+from spherelm.distributed import launcher
 from spherelm.model.config import ModelConfig
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def main(argv: list[str]) -> int:
             run, model=dataclasses.replace(run.model, vocab_size=dataset.vocab_size)
         )
     if flags.dry_run:
-        from spherelm.train.plan import print_plan
+        from spherelm.train.report.plan import print_plan
 
         if launcher.is_first():
             print_plan(run, dataset, as_json=flags.json)
@@ -108,7 +109,7 @@ def _train(
 
     from spherelm.folders import place
     from spherelm.train.loop import train
-    from spherelm.train.reporter import Reporter, for_terminal
+    from spherelm.train.report.reporter import Reporter, for_terminal
 
     out = Path(flags.out)
     if flags.force:
@@ -171,7 +172,7 @@ def _base_config(argv: list[str]) -> Base:
 
 def _resumed(argv: list[str]) -> RunConfig | None:
     """The configuration of the run that is gone on with."""
-    from spherelm.train.run_dir import RunDir
+    from spherelm.runs.run_dir import RunDir
 
     out = value_of("--out", argv)
     if out is None or value_of("--resume", argv) not in ("auto", "strict") or "--force" in argv:

@@ -29,12 +29,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spherelm import kernels
-from spherelm.kernels.reference import at_least_float32
+from spherelm import ops
 from spherelm.model.block import GPTBlock, NGPTBlock
 from spherelm.model.config import ModelConfig
 from spherelm.model.rope import rope_table
 from spherelm.model.transformer import Transformer
+from spherelm.ops.reference import at_least_float32
 
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """q (B, T, H, K), k and v (B, T, G, K) -> what the heads read: (B, T, H, K)"""
@@ -93,21 +93,21 @@ class FoldedModel:
         self.rope = torch.empty(2, 0, self.config.d_k // 2, device=self.device)
         update = f"residual_{self.config.update}"
         self._many_tokens = Operations(
-            kernels.rms_norm,
-            getattr(kernels, update),
-            lambda h, W_u_nu: kernels.project_swiglu(h, *W_u_nu.chunk(2)),
+            ops.rms_norm,
+            getattr(ops, update),
+            lambda h, W_u_nu: ops.project_swiglu(h, *W_u_nu.chunk(2)),
         )
         # With one token there is nothing for a kernel to win; the compiler fuses what it can see.
         self._one_token = Operations(
-            kernels.reference.rms_norm,
-            getattr(kernels.reference, update),
-            lambda h, W_u_nu: kernels.reference.swiglu(*F.linear(h, W_u_nu).chunk(2, dim=-1)),
+            ops.reference.rms_norm,
+            getattr(ops.reference, update),
+            lambda h, W_u_nu: ops.reference.swiglu(*F.linear(h, W_u_nu).chunk(2, dim=-1)),
         )
 
     def _matrix(self, matrix: Tensor) -> Tensor:
         """The matrix as the forward pass uses it, at least in float32."""
         matrix = at_least_float32(matrix.detach())
-        return kernels.normalize(matrix) if self.config.normalize_in_forward else matrix
+        return ops.normalize(matrix) if self.config.normalize_in_forward else matrix
 
     def _fold_output(self, model: Transformer) -> Tensor:
         if model.E_output is None and model.s_z is None:
@@ -193,7 +193,7 @@ class FoldedModel:
             def attend(q: Tensor, k: Tensor, v: Tensor, i: int = i) -> Tensor:
                 cache.keys[i, :, :, :length] = k.transpose(1, 2)
                 cache.values[i, :, :, :length] = v.transpose(1, 2)
-                return kernels.attend(q, k, v, None, self.config.softmax_scale)
+                return ops.attend(q, k, v, None, self.config.softmax_scale)
 
             h = block(layer, h, rope, attend, self.config, self._many_tokens)
         if last is not None:
@@ -275,9 +275,9 @@ def attention(layer: Layer, h: Tensor, rope: Tensor, attend: Attend, config: Mod
     heads, kv_heads = config.n_heads, config.kv_heads
     qkv = F.linear(h, layer.W_qkv).unflatten(-1, (-1, config.d_k))  # (B, T, H + 2G, K)
     qk, v = qkv[..., : heads + kv_heads, :], qkv[..., heads + kv_heads :, :]
-    qk = kernels.reference.rotate(qk, rope)
+    qk = ops.reference.rotate(qk, rope)
     if layer.q_factors is not None and config.qk_norm:
-        qk = kernels.reference.normalize(qk)
+        qk = ops.reference.normalize(qk)
     q, k = qk[..., :heads, :], qk[..., heads:, :]
     if layer.q_factors is not None:
         q = (q * layer.q_factors).to(q.dtype)

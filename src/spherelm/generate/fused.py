@@ -25,7 +25,7 @@ import triton
 from torch import Tensor
 
 from spherelm.generate.folded import Cache, FoldedModel
-from spherelm.generate.fused_kernels import (
+from spherelm.ops.triton.decode import (
     attention_kernel,
     join_kernel,
     product_kernel,

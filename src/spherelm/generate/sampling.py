@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherelm import kernels
+from spherelm import ops
 from spherelm.errors import UserError
 from spherelm.validate import require_int, require_non_negative, require_positive
 
@@ -87,7 +87,7 @@ def choose(
     if sampling.repetition_penalty != 1.0 and seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
-        return kernels.argmax(logits)
+        return ops.argmax(logits)
     logits = logits / sampling.temperature
     if sampling.top_k is not None:
         logits = keep_top_k(logits, sampling.top_k)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from spherelm import kernels
+from spherelm import ops
 from spherelm.model.config import ModelConfig
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read
@@ -39,6 +39,6 @@ class Attention(nn.Module):
 
         # q, k: Norm(RoPE(h W)) · s_qk for nGPT, RoPE(h W) for GPT
         s_qk = None if self.s_qk is None else self.s_qk()
-        q, k, v = kernels.project_qkv(h, W_q, W_k, W_v, rope, s_qk, self.config.qk_norm)
-        heads = kernels.attend(q, k, v, mask, self.config.softmax_scale)  # (B, T, H, K)
+        q, k, v = ops.project_qkv(h, W_q, W_k, W_v, rope, s_qk, self.config.qk_norm)
+        heads = ops.attend(q, k, v, mask, self.config.softmax_scale)  # (B, T, H, K)
         return heads.flatten(-2) @ W_o

@@ -18,16 +18,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from spherelm import kernels
+from spherelm import ops
 from spherelm.model.attention import Attention
 from spherelm.model.config import ModelConfig
 from spherelm.model.mlp import MLP
 from spherelm.model.scale import Scale
 
 UPDATES = {
-    "lerp": kernels.residual_lerp,  # Norm(h + α (Norm(y) − h))
-    "slerp": kernels.residual_slerp,  # along the geodesic from h to Norm(y)
-    "riemannian": kernels.residual_riemannian,  # Norm(h − α (h (hᵀ Norm(y)) − Norm(y)))
+    "lerp": ops.residual_lerp,  # Norm(h + α (Norm(y) − h))
+    "slerp": ops.residual_slerp,  # along the geodesic from h to Norm(y)
+    "riemannian": ops.residual_riemannian,  # Norm(h − α (h (hᵀ Norm(y)) − Norm(y)))
 }
 
 
@@ -43,7 +43,7 @@ class RMSNorm(nn.Module):
         self.gain.fill_(1.0)
 
     def forward(self, h: Tensor) -> Tensor:
-        return kernels.rms_norm(h, self.gain)
+        return ops.rms_norm(h, self.gain)
 
 
 class GPTBlock(nn.Module):
@@ -58,9 +58,9 @@ class GPTBlock(nn.Module):
 
     def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
         shape, h = h.shape, h.flatten(0, 1)
-        h, normed = kernels.branch_rms_norm(h, self.norm_attn.gain)  # h, RMSNorm(h)
+        h, normed = ops.branch_rms_norm(h, self.norm_attn.gain)  # h, RMSNorm(h)
         h_A = self.attention(normed.view(shape), rope, mask).flatten(0, 1)
-        h, normed = kernels.add_rms_norm(h, h_A, self.norm_mlp.gain)  # h + h_A, RMSNorm(h + h_A)
+        h, normed = ops.add_rms_norm(h, h_A, self.norm_mlp.gain)  # h + h_A, RMSNorm(h + h_A)
         h_M = self.mlp(normed)
         return (h + h_M).view(shape)
 

@@ -11,7 +11,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from spherelm import kernels
+from spherelm import ops
 from spherelm.model.config import ModelConfig
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read
@@ -43,4 +43,4 @@ class MLP(nn.Module):
             W_u = W_u * self.s_u()[:, None]
             W_nu = W_nu * (self.s_nu() * math.sqrt(self.config.d_model))[:, None]
 
-        return kernels.project_swiglu(h, W_u, W_nu) @ W_o_mlp
+        return ops.project_swiglu(h, W_u, W_nu) @ W_o_mlp

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from spherelm.errors import UserError
-from spherelm.kernels.reference import at_least_float32, normalize
+from spherelm.ops.reference import at_least_float32, normalize
 
 
 def matrices(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spherelm import kernels
+from spherelm import ops
 from spherelm.errors import UserError
 from spherelm.model.block import GPTBlock, NGPTBlock, RMSNorm
 from spherelm.model.config import ModelConfig
@@ -94,7 +94,7 @@ class Transformer(nn.Module):
         # Widened before the look-up, so that the gradients of a row are summed in float32.
         h = F.embedding(tokens, as_read(self.E_input, self.dtype))  # (B, T, D)
         if self.config.normalize_in_forward:
-            h = kernels.normalize(h)
+            h = ops.normalize(h)
         h = h.to(self._stream_dtype())
         rope = self.rope(tokens.shape[1], position_ids)
         mask = None if documents is None else _document_mask(documents)
@@ -113,7 +113,7 @@ class Transformer(nn.Module):
         A row padded on the left needs both `documents` and `position_ids`: see `hidden`.
         """
         h = self.hidden(tokens, documents, position_ids)
-        logits = kernels.reference.at_least_float32(F.linear(h, self._output_embedding(h.dtype)))
+        logits = ops.reference.at_least_float32(F.linear(h, self._output_embedding(h.dtype)))
         return logits if self.s_z is None else logits * self.s_z()
 
     def loss(
@@ -128,7 +128,7 @@ class Transformer(nn.Module):
         _check_shape("targets", targets, tokens)
         self._check_ids("targets", targets, allow=IGNORE_INDEX)
         h = self.hidden(tokens, documents, position_ids)
-        return kernels.linear_cross_entropy(
+        return ops.linear_cross_entropy(
             h,
             self._output_embedding(h.dtype),
             None if self.s_z is None else self.s_z(),

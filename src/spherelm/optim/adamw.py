@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from spherelm.errors import UserError
-from spherelm.kernels import reference
-from spherelm.kernels.dispatch import LONGEST_ROW, runs_triton
-from spherelm.kernels.reference import normalize
 from spherelm.model.sphere import local_rows, unit_matrices
+from spherelm.ops import reference
+from spherelm.ops.dispatch import LONGEST_ROW, runs_triton
+from spherelm.ops.reference import normalize
 from spherelm.validate import require_fraction, require_non_negative
 
 
@@ -175,7 +175,7 @@ def _plain_step() -> Callable[..., Any]:
 
 
 def _kernel() -> Callable[..., None]:
-    from spherelm.kernels.adamw import adamw_
+    from spherelm.ops.triton.adamw import adamw_
 
     return adamw_
 

@@ -9,10 +9,10 @@ import torch
 from torch.distributed import DistError
 
 from spherelm.config import RunConfig
+from spherelm.distributed.watch import HUNG
 from spherelm.errors import UserError
 from spherelm.free_memory import gib
 from spherelm.train.memory import training_memory
-from spherelm.train.watch import HUNG
 
 NO_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "out of memory")
 NO_PEER = ("gloo", "Connection closed by peer", "Connection reset by peer", "NCCL")

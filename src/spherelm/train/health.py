@@ -7,10 +7,10 @@ from pathlib import Path
 
 import torch
 
+from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.model.transformer import Transformer
-from spherelm.train.gradients import squared_norm
-from spherelm.train.processes import Processes
+from spherelm.train.parallel.gradients import squared_norm
 
 
 class Diverged(UserError):

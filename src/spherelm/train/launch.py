@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spherelm import records
 from spherelm.errors import UserError
-from spherelm.train.run_dir import RunDir
+from spherelm.runs.run_dir import RunDir
 
 
 def this_launch() -> str:

@@ -19,29 +19,42 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from spherelm import kernels
+from spherelm import ops
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import Batch, Loader, evaluation_batches
+from spherelm.distributed.agreement import facts
+from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import Evaluation, evaluate, summed_loss
+from spherelm.ops.device import peak_memory, prepare_torch, products
 from spherelm.optim.schedule import cosine_schedule
-from spherelm.train import checkpoint as checkpoints
-from spherelm.train import run_dir as run_dirs
-from spherelm.train.agreement import facts
+from spherelm.runs import checkpoint as checkpoints
+from spherelm.runs import run_dir as run_dirs
+from spherelm.runs.run_dir import Resume, RunDir
+from spherelm.runs.state import (
+    collect_random_state,
+    collect_tensors,
+    restore_random_state,
+    restore_tensors,
+)
 from spherelm.train.build import build_model, build_optimizer, check_data
-from spherelm.train.device import peak_memory, prepare_torch, products
 from spherelm.train.failures import explained
-from spherelm.train.gradients import average_factor_gradients, clipping_factor, squared_norm
 from spherelm.train.health import diverged
 from spherelm.train.interrupt import StopRequest
 from spherelm.train.launch import began_by, this_launch
 from spherelm.train.memory import check_fits
 from spherelm.train.metrics import sphere_metrics
-from spherelm.train.parallel import parallelize
-from spherelm.train.processes import Processes
-from spherelm.train.recorder import Recorder
-from spherelm.train.reporter import Reporter
+from spherelm.train.parallel.gradients import (
+    average_factor_gradients,
+    clipping_factor,
+    squared_norm,
+)
+from spherelm.train.parallel.shard import parallelize
+from spherelm.train.report.recorder import Recorder
+from spherelm.train.report.reporter import Reporter
+from spherelm.train.report.stopwatch import Stopwatch
+from spherelm.train.report.trackers import check_trackers
 from spherelm.train.resume import (
     Found,
     check_same_data,
@@ -49,15 +62,6 @@ from spherelm.train.resume import (
     check_state,
     find_checkpoint,
 )
-from spherelm.train.run_dir import Resume, RunDir
-from spherelm.train.state import (
-    collect_random_state,
-    collect_tensors,
-    restore_random_state,
-    restore_tensors,
-)
-from spherelm.train.stopwatch import Stopwatch
-from spherelm.train.trackers import check_trackers
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,7 @@ def train(
     """
     check_data(run, dataset)
     check_trackers(run)
-    with kernels.force_attention(run.train.attention):
+    with ops.force_attention(run.train.attention):
         return _train(run, dataset, out, resume, force, reporter)
 
 

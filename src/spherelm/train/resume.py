@@ -18,9 +18,9 @@ from spherelm.config_io import flatten, from_dict, to_dict
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.tokenizer import load_saved_tokenizer
 from spherelm.errors import UserError
-from spherelm.train import checkpoint as checkpoints
+from spherelm.runs import checkpoint as checkpoints
+from spherelm.runs.run_dir import RunDir
 from spherelm.train.metrics import read_lines, what_is_wrong
-from spherelm.train.run_dir import RunDir
 
 MAY_CHANGE = {
     "parallel.tensor",

@@ -1,0 +1,1 @@
+"""GPT beside nGPT on the same tokens: the demo."""

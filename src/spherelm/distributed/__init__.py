@@ -1,0 +1,1 @@
+"""Several processes training one model: who they are, what they agree on, and that none hangs."""

@@ -1,1 +1,0 @@
-"""Models in and out of folders: runs, checkpoints, Hugging Face. Needs no transformers."""

@@ -1,0 +1,1 @@
+"""Hugging Face: folders that transformers reads, written and read without it."""

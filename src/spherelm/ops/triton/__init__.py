@@ -1,0 +1,1 @@
+"""The operations as Triton kernels, each with its own backward."""

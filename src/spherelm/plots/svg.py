@@ -1,0 +1,130 @@
+"""A chart as inline SVG: its colours come from the page's CSS, so it follows light and dark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+
+from spherelm.plots.charts import Chart, Line, limits, ticks
+
+WIDTH, HEIGHT = 720, 400
+LEFT, RIGHT, TOP, BOTTOM = 100, 160, 20, 78
+"""Room around the plotted area: for tick labels, the labels at the ends of lines, and titles."""
+LABEL_GAP = 26
+"""Least distance between labels at the ends of lines, also with a phone's larger letters."""
+
+STYLE = """
+svg.chart { width: 100%; height: auto; display: block; font-size: 15px; }
+svg.chart text { fill: var(--text); }
+svg.chart .quiet { fill: var(--quiet); }
+svg.chart .grid { stroke: var(--grid); stroke-width: 1; }
+svg.chart .curve { fill: none; stroke-width: 2.5; stroke-linejoin: round; }
+svg.chart .span { stroke: var(--text); stroke-width: 1.5; stroke-dasharray: 5 4; fill: none; }
+svg.chart .span-end { fill: var(--text); }
+svg.chart .gpt { stroke: var(--gpt); } svg.chart .gpt-fill { fill: var(--gpt); }
+svg.chart .ngpt { stroke: var(--ngpt); } svg.chart .ngpt-fill { fill: var(--ngpt); }
+svg.chart .other { stroke: var(--other); } svg.chart .other-fill { fill: var(--other); }
+svg.chart .label { font-weight: 600; }
+svg.chart .span-text { font-size: .85em; }
+svg.chart .halo { paint-order: stroke; stroke: var(--card); stroke-width: 3px; }
+.pair svg.chart { font-size: 22px; }
+@media (max-width: 600px) { svg.chart { font-size: 22px; } }
+"""
+
+
+def draw(chart: Chart) -> str:
+    """The SVG element of a chart."""
+    return "\n".join(_Drawing(chart).elements())
+
+
+class _Drawing:
+    def __init__(self, chart: Chart) -> None:
+        self.chart = chart
+        self.left, self.right, self.bottom, self.top = limits(chart)
+
+    def x(self, value: float) -> float:
+        share = (value - self.left) / (self.right - self.left)
+        return round(LEFT + share * (WIDTH - LEFT - RIGHT), 1)
+
+    def y(self, value: float) -> float:
+        share = (value - self.bottom) / (self.top - self.bottom)
+        return round(HEIGHT - BOTTOM - share * (HEIGHT - TOP - BOTTOM), 1)
+
+    def elements(self) -> Iterator[str]:
+        chart = self.chart
+        ids = f"{chart.name}-title {chart.name}-description"
+        box = f"0 0 {WIDTH} {HEIGHT}"
+        yield f'<svg class="chart" viewBox="{box}" role="img" aria-labelledby="{ids}">'
+        yield f'<title id="{chart.name}-title">{escape(chart.title)}</title>'
+        yield f'<desc id="{chart.name}-description">{escape(chart.description)}</desc>'
+        yield from self._axes()
+        yield (
+            f'<clipPath id="{chart.name}-area"><rect x="0" y="{TOP - 6}" width="{WIDTH}" '
+            f'height="{HEIGHT - BOTTOM - TOP + 6}"/></clipPath>'
+        )
+        yield f'<g clip-path="url(#{chart.name}-area)">'
+        for line in chart.lines:
+            yield from self._line(line)
+        yield "</g>"
+        yield from self._labels()
+        yield from self._span()
+        yield "</svg>"
+
+    def _axes(self) -> Iterator[str]:
+        floor, end = HEIGHT - BOTTOM, WIDTH - RIGHT
+        for value, label in ticks(self.bottom, self.top):
+            y = self.y(value)
+            yield f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{y}" y2="{y}"/>'
+            yield _text(LEFT - 10, y, label, "end", "quiet", middle=True)
+        for value, label in ticks(self.left, self.right, whole=self.chart.whole_x):
+            x = self.x(value)
+            yield f'<line class="grid" x1="{x}" x2="{x}" y1="{floor}" y2="{floor + 6}"/>'
+            yield _text(x, floor + 28, label, "middle", "quiet")
+        yield f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{floor}" y2="{floor}"/>'
+        yield _text((LEFT + end) / 2, HEIGHT - 10, self.chart.x_label, "middle")
+        centre = (TOP + floor) / 2
+        yield (
+            f'<text transform="translate(26 {centre}) rotate(-90)" text-anchor="middle">'
+            f"{escape(self.chart.y_label)}</text>"
+        )
+
+    def _line(self, line: Line) -> Iterator[str]:
+        points = [(self.x(x), self.y(y)) for x, y in line.points]
+        yield (
+            f'<polyline class="curve {line.role}" '
+            f'points="{" ".join(f"{x},{y}" for x, y in points)}"/>'
+        )
+        for x, y in points:  # the measurements themselves; GPT's are squares, not told by colour
+            if line.role == "gpt":
+                yield f'<rect class="gpt-fill" x="{x - 3:g}" y="{y - 3:g}" width="6" height="6"/>'
+            else:
+                yield f'<circle class="{line.role}-fill" cx="{x}" cy="{y}" r="3.5"/>'
+
+    def _labels(self) -> Iterator[str]:
+        """Names at the ends of lines, pushed apart where they would overlap."""
+        ends = [(self.y(line.points[-1][1]), line) for line in self.chart.lines]
+        ends.sort(key=lambda end: end[0])
+        free = float(TOP)
+        for wanted, line in ends:
+            y = max(wanted, free)
+            free = y + LABEL_GAP
+            x = self.x(line.points[-1][0]) + 10
+            yield _text(x, y, line.label, "start", f"label {line.role}-fill", middle=True)
+
+    def _span(self) -> Iterator[str]:
+        span = self.chart.span
+        if span is None:
+            return
+        left, right, y = self.x(span.left), self.x(span.right), self.y(span.y)
+        yield f'<path class="span" d="M{right},{y} H{left} V{HEIGHT - BOTTOM}"/>'
+        yield f'<circle class="span-end" cx="{left}" cy="{y}" r="5"/>'
+        if span.text_left:
+            yield _text(left - 12, y + 20, span.text, "end", "label span-text halo")
+        else:
+            yield _text(left + 12, y - 12, span.text, "start", "label span-text halo")
+
+
+def _text(x: float, y: float, text: str, anchor: str, style: str = "", middle: bool = False) -> str:
+    baseline = ' dominant-baseline="central"' if middle else ""
+    kind = f' class="{style}"' if style else ""
+    return f'<text x="{x:g}" y="{y:g}" text-anchor="{anchor}"{baseline}{kind}>{escape(text)}</text>'

@@ -1,0 +1,1 @@
+"""How a model is cut over processes, compiled, and its gradients brought together."""

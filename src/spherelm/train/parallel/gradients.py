@@ -1,0 +1,77 @@
+"""Gradients of a step over all processes: averages, their global norm, and clipping by it.
+
+FSDP2 has averaged the gradients of the matrices. Those of the factors, which are whole on every
+process, are averaged here in one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Replicate
+
+from spherelm.distributed.processes import Processes
+from spherelm.model.attention import Attention
+from spherelm.model.mlp import MLP
+from spherelm.model.sphere import local_rows
+from spherelm.model.transformer import Transformer
+
+
+def average_factor_gradients(model: Transformer, processes: Processes) -> None:
+    """Average the gradients of the one-dimensional parameters over the parts of a batch.
+
+    The processes of a tensor group compute the same gradient for factors between blocks (alphas,
+    gains, s_z), which must count once, and different parts of it for factors inside (s_qk, s_u,
+    s_nu).
+    """
+    if processes.mesh is None:
+        return
+    inside = {id(p) for m in model.modules() if isinstance(m, (Attention, MLP)) for p in factors(m)}
+    gradients = []
+    for parameter in factors(model):
+        assert parameter.grad is not None
+        if id(parameter) not in inside:
+            parameter.grad /= processes.tensor
+        gradients.append(parameter.grad)
+    flat = torch.cat([g.reshape(-1) for g in gradients])
+    dist.all_reduce(flat)
+    flat /= processes.data_ranks
+    for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(total)
+
+
+def factors(module: nn.Module) -> list[nn.Parameter]:
+    """The one-dimensional parameters that learn."""
+    return [p for p in module.parameters() if p.ndim != 2 and p.requires_grad]
+
+
+def squared_norm(tensors: Iterable[Tensor], processes: Processes) -> Tensor:
+    """This process's share of the squared norm of weights or gradients: the shares add up to it."""
+    by_copies: dict[int, list[Tensor]] = {}
+    for tensor in tensors:
+        copies = replicas(tensor, processes.world_size)
+        by_copies.setdefault(copies, []).append(local_rows(tensor))
+    shares = [
+        torch.stack(torch._foreach_norm(rows)).float().square().sum() / copies
+        for copies, rows in by_copies.items()
+    ]
+    return torch.stack(shares).sum() if shares else torch.zeros((), device=processes.device)
+
+
+def replicas(tensor: Tensor, world_size: int) -> int:
+    """How many processes hold the same values of a weight or gradient."""
+    if not isinstance(tensor, DTensor):
+        return world_size
+    count = world_size // tensor.device_mesh.size()
+    for size, placement in zip(tensor.device_mesh.shape, tensor.placements, strict=True):
+        if isinstance(placement, Replicate):
+            count *= size
+    return count
+
+
+def clipping_factor(norm: Tensor, largest: float) -> Tensor:
+    """What to multiply gradients of global norm `norm` with, so that it is `largest` at most."""
+    return (largest / (norm + 1e-6)).clamp(max=1.0)

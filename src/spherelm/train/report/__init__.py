@@ -1,0 +1,1 @@
+"""What a training run says while it goes: lines, metrics, trackers."""

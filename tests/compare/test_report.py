@@ -1,0 +1,129 @@
+"""The page and the figures of a comparison."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import sys
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+
+from spherelm.compare.report import render
+from spherelm.compare.samples import printable
+from spherelm.plots import svg
+from spherelm.plots.charts import charts_of, ticks
+from spherelm.plots.figures import write_figures
+from tests.compare.made import comparison
+
+REACHED = comparison(gpt=[5.0, 4.0, 3.0, 2.2], ngpt=[4.0, 2.5, 2.0, 1.5])
+GPT_AHEAD = comparison(gpt=[5.0, 2.0], ngpt=[4.0, 2.5])
+NEITHER = comparison(gpt=[5.0, 2.0], ngpt=[4.0, 2.0])
+OUTCOMES = {"nGPT ahead": REACHED, "GPT ahead": GPT_AHEAD, "neither": NEITHER}
+LOADS = re.compile(r"https?:|//\w|url\((?!#)|@import|<(link|script|img|iframe|object)\b|\bsrc=")
+"""What would make a browser ask for something; url(#...) is a part of the page itself."""
+
+
+class Tags(HTMLParser):
+    """Checks that elements are closed in order, and collects their names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append(tag)
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append(tag)
+
+
+@pytest.mark.parametrize("made", OUTCOMES.values(), ids=OUTCOMES)
+def test_page_is_whole_and_asks_for_nothing(made):
+    html = render(made)
+    assert LOADS.search(html) is None
+    tags = Tags()
+    tags.feed(html)
+    assert tags.open == []
+    assert tags.seen.count("svg") == tags.seen.count("desc") == 3
+    assert tags.seen.count("h1") == 1
+    assert re.search(r'<html lang="en">', html)
+
+
+def test_page_says_what_happened():
+    pages = {name: render(made) for name, made in OUTCOMES.items()}
+    headlines = {name: re.search("<h1>(.*)</h1>", page)[1] for name, page in pages.items()}
+    assert "nGPT reached GPT&#x27;s final loss" in headlines["nGPT ahead"]
+    assert f"{REACHED.speedup_tokens:.2f}× fewer tokens" in headlines["nGPT ahead"]
+    assert "GPT was ahead" in headlines["GPT ahead"]
+    assert "No difference" in headlines["neither"]
+    assert "fewer tokens" not in pages["neither"]
+    assert all("One seed" in page for page in pages.values())
+
+
+def test_text_of_models_cannot_become_markup():
+    assert "&lt;b&gt;" in render(REACHED)
+    assert "<b>" not in render(REACHED)
+
+
+def test_every_evaluation_is_drawn_at_its_place():
+    loss, *_ = charts_of(REACHED)
+    root = ElementTree.fromstring(svg.draw(loss))
+    gpt = next(p for p in root.iter("polyline") if "gpt" in p.get("class", "").split())
+    points = [tuple(map(float, pair.split(","))) for pair in gpt.get("points", "").split()]
+    assert len(points) == len(REACHED.gpt.curve) == len(root.findall("g/rect"))
+    xs, ys = zip(*points, strict=True)
+    assert list(xs) == sorted(xs)
+    assert list(ys) == sorted(ys)  # the loss falls, and y points down
+    steps = [b - a for a, b in itertools.pairwise(xs)]
+    assert steps == pytest.approx([steps[0]] * 3, abs=0.2)  # coordinates have one decimal
+
+
+def test_crossing_is_marked_only_where_there_is_one():
+    for made, marks in ((REACHED, 1), (GPT_AHEAD, 1), (NEITHER, 0)):
+        root = ElementTree.fromstring(svg.draw(charts_of(made)[0]))
+        assert len(list(root.iter("path"))) == marks
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "labels"),
+    [
+        (1.5, 2.9, ["1.50", "1.75", "2.00", "2.25", "2.50", "2.75"]),
+        (0, 0.42, ["0.0", "0.1", "0.2", "0.3", "0.4"]),
+        (0, 9800, ["0", "2000", "4000", "6000", "8000"]),
+    ],
+)
+def test_ticks_are_round_and_written_alike(low, high, labels):
+    found = ticks(low, high)
+    assert [label for _, label in found] == labels
+    assert [value for value, _ in found] == pytest.approx([float(label) for label in labels])
+
+
+def test_ticks_of_layers_are_whole():
+    assert [label for _, label in ticks(1, 4, whole=True)] == ["1", "2", "3", "4"]
+
+
+def test_figures_are_png_files(tmp_path):
+    paths = write_figures(charts_of(REACHED), tmp_path)
+    assert paths is not None
+    assert [path.name for path in paths] == ["loss.png", "loss-seconds.png", "alpha.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
+
+
+def test_without_matplotlib_there_are_no_figures(tmp_path, monkeypatch):
+    for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    assert write_figures(charts_of(REACHED), tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_control_characters_do_not_reach_the_terminal():
+    assert printable("a\n\tb\x1b[31m\x00é") == "a\n\tb\ufffd[31m\ufffdé"

@@ -1,0 +1,54 @@
+"""The model card: which losses it shows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spherelm.config import RunConfig
+from spherelm.errors import UserError
+from spherelm.hf.card import model_card, read_losses
+from spherelm.model.config import ModelConfig
+
+
+def write_metrics(file: Path, steps: int) -> None:
+    """A line a step, every second with a validation loss."""
+    with open(file, "w") as out:
+        for step in range(1, steps + 1):
+            line = {"step": step, "tokens": 10 * step, "loss": 9.0}
+            if step % 2 == 0:
+                line |= {"val_loss": 5 - step / 100, "val_bits_per_byte": 7 - step / 100}
+            out.write(json.dumps(line) + "\n")
+
+
+def test_losses_up_to_the_exported_step(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "m", 12)
+    assert [r["step"] for r in read_losses(tmp_path / "m", until=8, began=0)] == [2, 4, 6, 8]
+    assert read_losses(tmp_path / "missing", until=8, began=None) == []
+    (tmp_path / "cut").write_text((tmp_path / "m").read_text() + '{"step": 13, "val')
+    assert len(read_losses(tmp_path / "cut", until=12, began=0)) == 6  # a line cut short is none
+    for began in (0, None):
+        (tmp_path / "broken").write_text("{\n" + (tmp_path / "m").read_text())
+        with pytest.raises(UserError, match="broken is damaged"):
+            read_losses(tmp_path / "broken", until=8, began=began)
+    with pytest.raises(UserError, match="m is damaged"):
+        read_losses(tmp_path / "m", until=13, began=0)  # the last one is missing
+
+
+def test_many_losses_are_spread_over_the_run(tmp_path: Path) -> None:
+    write_metrics(tmp_path / "m", 100)
+    run = RunConfig(model=ModelConfig(vocab_size=257, d_model=16, n_heads=2))
+    losses = read_losses(tmp_path / "m", until=100, began=0)
+    card = model_card("x", run, losses, folded=False, has_tokenizer=True)
+    shown = [line.split(" | ") for line in card.splitlines() if line.startswith("| ")][1:]
+    steps = [int(row[0].strip("| ")) for row in shown]
+    assert steps == [2, 16, 30, 44, 58, 72, 86, 100]
+    assert shown[-1][1:] == ["1,000", "4.0000", "6.0000 |"]
+    few = model_card("x", run, losses[:3], folded=False, has_tokenizer=True)
+    assert few.count("| 4.9") == 3
+    none = model_card("x", run, [], folded=True, has_tokenizer=False)
+    assert "None were recorded" in none
+    assert "AutoTokenizer.from_pretrained" not in none
+    assert "folded into the matrices" in none

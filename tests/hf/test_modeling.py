@@ -1,0 +1,272 @@
+"""The exported classes compute what spherelm computes, and behave as transformers expects."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from spherelm import Transformer
+from spherelm.generate.engine import generate
+from spherelm.hf.export import export_to_hf
+from spherelm.hf.names import fold_scales, to_hf_config, to_hf_tensors
+from tests.model.tiny import VARIANTS, perturbed, tiny_config
+from tests.saved_runs import BYTES, byte_model, write_run
+
+transformers = pytest.importorskip("transformers")
+
+CLOSE = {"rtol": 0, "atol": 1e-5}
+"""Two float32 implementations of the same equations, for logits of the order of 1."""
+
+
+def on_sphere(**fields: Any) -> Transformer:
+    """A float32 model whose matrices are on the sphere also where its forward would put them."""
+    from spherelm import retract_
+
+    model = perturbed(tiny_config(**{**BYTES, **fields}))
+    retract_(model)
+    return model.float()
+
+
+def as_hf(model: Transformer, fold: bool = False, **config: Any) -> Any:
+    """The model under its Hugging Face class, without a folder between."""
+    import spherelm.hf.register  # noqa: F401
+
+    tensors = to_hf_tensors(model.state_dict())
+    if fold:
+        tensors = fold_scales(tensors, model.config)
+    values = to_hf_config(model.config, "float32", fold) | config
+    kind = values.pop("model_type")
+    hf_config = transformers.AutoConfig.for_model(kind, **values)
+    hf = transformers.AutoModelForCausalLM.from_config(hf_config)
+    missing, unexpected = hf.load_state_dict(tensors, strict=False)
+    tied = ["lm_head.weight"] if hf_config.tie_word_embeddings else []
+    assert (missing, unexpected) == (tied, [])
+    return hf.eval()
+
+
+def tokens(batch: int = 2, length: int = 40) -> Tensor:
+    return torch.randint(257, (batch, length))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_logits_are_the_same(variant: str) -> None:
+    model, x = on_sphere(**VARIANTS[variant]), tokens()
+    if model.config.arch == "gpt":  # its logits here reach 11: bring them to the order of 1
+        model.final_norm.gain.data /= 10
+    with torch.no_grad():
+        torch.testing.assert_close(as_hf(model)(x).logits, model(x), **CLOSE)
+
+
+@pytest.mark.parametrize("variant", ["lerp", "tied", "scales: other values", "scales: scalar"])
+def test_folded_scales_give_the_same_logits(variant: str) -> None:
+    model, x = on_sphere(**VARIANTS[variant]), tokens()
+    hf = as_hf(model, fold=True)
+    assert not any(name.startswith(("s_z", "s_u")) for name, _ in hf.named_parameters())
+    with torch.no_grad():
+        torch.testing.assert_close(hf(x).logits, model(x), **CLOSE)
+
+
+@pytest.mark.parametrize("variant", ["gpt", "grouped heads", "no qk norm"])
+def test_greedy_generation_is_the_same(variant: str) -> None:
+    model, x = on_sphere(**VARIANTS[variant]), tokens(1, 9)
+    ours = generate(model, x.tolist(), max_new_tokens=30, temperature=0)
+    theirs = as_hf(model).generate(x, max_new_tokens=30, do_sample=False, pad_token_id=0)
+    assert theirs[0, 9:].tolist() == ours[0]
+
+
+def test_padding_on_the_left_changes_nothing() -> None:
+    """As serving engines batch prompts of different lengths."""
+    hf, x = as_hf(on_sphere()), tokens(1, 12)
+    padded = torch.cat((torch.zeros(1, 5, dtype=torch.long), x), dim=1)
+    mask = torch.cat((torch.zeros(1, 5, dtype=torch.long), torch.ones_like(x)), dim=1)
+    settings = {"max_new_tokens": 10, "do_sample": False, "pad_token_id": 0}
+    alone = hf.generate(x, **settings)[0, 12:]
+    assert hf.generate(padded, attention_mask=mask, **settings)[0, 17:].tolist() == alone.tolist()
+
+
+def test_forward_on_padding_and_on_packed_rows_takes_positions() -> None:
+    """docs/huggingface.md: with a vector s_qk, logits depend on absolute positions."""
+    model, x = on_sphere(), tokens(1, 12)
+    hf = as_hf(model)
+    padded = torch.cat((torch.zeros(1, 5, dtype=torch.long), x), dim=1)
+    mask = (torch.arange(17) >= 5).long()[None]
+    counted = (mask.cumsum(-1) - 1).clamp_min(0)
+    with torch.no_grad():
+        alone = model(x)
+        without = hf(padded, attention_mask=mask).logits[:, 5:]
+        assert float((without - alone).abs().max()) > 1e-3
+        given = hf(padded, attention_mask=mask, position_ids=counted).logits[:, 5:]
+        torch.testing.assert_close(given, alone, **CLOSE)
+        # Two documents in a row: positions that restart also keep attention inside each.
+        other = tokens(1, 7)
+        row = torch.cat((other, x), dim=1)
+        restarting = torch.cat((torch.arange(7), torch.arange(12)))[None]
+        both = hf(row, position_ids=restarting, use_cache=False).logits
+        torch.testing.assert_close(both, torch.cat((model(other), alone), dim=1), **CLOSE)
+
+
+def test_conventions() -> None:
+    """Every attention implementation, logits_to_keep, recorded states, gradient checkpointing."""
+    hf, x = as_hf(on_sphere(n_kv_heads=2)), tokens()
+    with torch.no_grad():
+        whole = hf(x).logits
+        torch.testing.assert_close(hf(x, logits_to_keep=3).logits, whole[:, -3:])
+        hf.set_attn_implementation("eager")
+        outputs = hf(x, output_hidden_states=True, output_attentions=True)
+    torch.testing.assert_close(outputs.logits, whole, **CLOSE)
+    assert len(outputs.hidden_states) == hf.config.num_hidden_layers + 1
+    assert outputs.attentions[0].shape == (2, 4, 40, 40)
+    lengths = torch.linalg.vector_norm(outputs.hidden_states[-1], dim=-1)
+    torch.testing.assert_close(lengths, torch.ones_like(lengths))
+
+    hf.train()
+    hf(x, labels=x).loss.backward()
+    plain = {name: p.grad.clone() for name, p in hf.named_parameters()}
+    hf.zero_grad()
+    hf.gradient_checkpointing_enable()
+    hf(x, labels=x).loss.backward()
+    for name, p in hf.named_parameters():
+        torch.testing.assert_close(p.grad, plain[name])
+
+
+def test_gradients_are_the_same() -> None:
+    model, x = on_sphere(), tokens()
+    hf = as_hf(model)
+    model.loss(x[:, :-1], x[:, 1:]).backward()
+    hf(x, labels=x).loss.backward()
+    expected = to_hf_tensors({n: p.grad for n, p in model.named_parameters()})
+    for name, p in hf.named_parameters():
+        # Sums over 78 tokens in another order.
+        torch.testing.assert_close(p.grad, expected[name], rtol=1e-3, atol=1e-5)
+
+
+def test_a_fresh_model_starts_on_the_sphere() -> None:
+    import spherelm.hf.register as hub
+
+    config = hub.NGPTConfig(
+        vocab_size=50,
+        hidden_size=32,
+        intermediate_size=20,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    model = hub.NGPTForCausalLM(config)
+    deviations = [
+        (torch.linalg.vector_norm(m, dim=dim) - 1).abs().max() for m, dim in model.matrices()
+    ]
+    assert len(deviations) == 2 + 7 * 2
+    assert max(deviations) < 1e-6  # a few roundings of float32
+    assert torch.equal(model.s_z.weight, torch.full((50, 1), 32**-0.5))
+
+
+def test_low_precision_keeps_the_factors_in_float32(tmp_path: Path) -> None:
+    import spherelm.hf.register  # noqa: F401
+
+    folder = export_to_hf(write_run(tmp_path / "run", byte_model()), tmp_path / "hf")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    dtypes = {name.split(".")[-2]: p.dtype for name, p in model.named_parameters()}
+    assert dtypes["q_proj"] == torch.bfloat16
+    assert {dtypes[s] for s in ("s_qk", "s_u", "s_nu", "s_z", "alpha_attn")} == {torch.float32}
+    assert model(tokens()).logits.isfinite().all()
+
+
+def test_the_callback_retracts() -> None:
+    import spherelm.hf.register as hub
+
+    model = as_hf(on_sphere())
+    expected = [matrix.detach().clone() for matrix, _ in model.matrices()]
+    with torch.no_grad():
+        for matrix, _ in model.matrices():
+            matrix.mul_(3.0)
+    hub.RetractionCallback().on_optimizer_step(None, None, None, model=model)
+    for (matrix, _), before in zip(model.matrices(), expected, strict=True):
+        torch.testing.assert_close(matrix, before)
+    with pytest.raises(ValueError, match="without --fold"):
+        as_hf(on_sphere(), fold=True).retract_()
+
+
+def test_our_retraction_finds_the_exported_model_and_any_wrapper_of_it() -> None:
+    import spherelm.hf.register as hub
+    from spherelm import AdamW, attach_retraction, retract_
+    from spherelm.errors import UserError
+    from spherelm.model.sphere import largest_norm_deviation
+
+    model = as_hf(on_sphere(tie_embeddings=True))
+    model.resize_token_embeddings(300)  # puts other tensors in place
+    wrapped = torch.nn.Sequential(model)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    attach_retraction(optimizer, wrapped)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert largest_norm_deviation(wrapped) < 1e-6
+    assert not torch.equal(model.s_z.weight, torch.ones_like(model.s_z.weight))
+    with torch.no_grad():
+        model.lm_head.weight.mul_(3)
+    hub.RetractionCallback().on_optimizer_step(None, None, None, model=wrapped)
+    assert largest_norm_deviation(model) < 1e-6
+    with pytest.raises(UserError, match="use an optimizer of torch"):
+        AdamW(model, lr=1e-3)
+    with pytest.raises(UserError, match="an exported nGPT that is not folded"):
+        retract_(as_hf(on_sphere(), fold=True))
+
+
+def test_training_under_the_trainer_stays_on_the_sphere(tmp_path: Path) -> None:
+    """The example, on data of its own: norms are 1 after training, and the loss has fallen."""
+    from examples.train_with_transformers import main
+
+    pytest.importorskip("accelerate")
+    folder = export_to_hf(write_run(tmp_path / "run", byte_model()), tmp_path / "hf")
+    losses, model = main(str(folder), steps=12, out=str(tmp_path / "trained"))
+    assert losses[-1] < losses[0]
+    for matrix, dim in model.matrices():
+        length = torch.linalg.vector_norm(matrix, dim=dim)
+        torch.testing.assert_close(length, torch.ones_like(length), rtol=0, atol=1e-6)
+
+
+FRESH = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "spherelm":
+            raise ImportError("spherelm is not installed here")
+sys.meta_path.insert(0, Blocked())
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+for folder in sys.argv[1:]:
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+    model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+    prompt = tokenizer("def main(", return_tensors="pt")
+    output = model.generate(**prompt, max_new_tokens=20, do_sample=False)
+    print(type(model).__name__, output[0].tolist())
+"""
+
+
+def test_a_fresh_process_without_spherelm_loads_both_architectures(tmp_path: Path) -> None:
+    folders, expected = [], []
+    for arch, name in (("ngpt", "NGPTForCausalLM"), ("gpt", "LlamaForCausalLM")):
+        model = byte_model(arch=arch)
+        run = write_run(tmp_path / arch, model)
+        folders.append(str(export_to_hf(run, tmp_path / f"{arch}-hf")))
+        prompt = list(b"def main(")
+        (new,) = generate(model, [prompt], max_new_tokens=20, temperature=0, stop_ids={256})
+        expected.append((name, prompt + new))
+    result = subprocess.run(
+        [sys.executable, "-c", FRESH, *folders],
+        capture_output=True,
+        text=True,
+        env={"PATH": "", "HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1"},
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    for line, (name, ids) in zip(result.stdout.splitlines(), expected, strict=True):
+        assert line.startswith(name)
+        assert line.endswith((str(ids), str([*ids, 256])))

@@ -1,0 +1,325 @@
+"""Native → Hugging Face → native: the same bits, whatever the variant."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from spherelm import ScaleConfig, Transformer, durable, records
+from spherelm.cli import main
+from spherelm.config import RunConfig
+from spherelm.errors import UserError
+from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.model.config import SCALE_NAMES
+from spherelm.saved import EXPORT_RECORD, find_saved, load_model
+from tests.model.tiny import VARIANTS
+from tests.saved_runs import byte_model, change_state, write_run
+
+TOKENS = torch.tensor([list(b"def main("), list(b"import os")])
+
+
+def assert_same_weights(a: torch.nn.Module, b: torch.nn.Module) -> None:
+    left, right = a.state_dict(), b.state_dict()
+    assert left.keys() == right.keys()
+    for name, tensor in left.items():
+        assert tensor.dtype == right[name].dtype
+        assert torch.equal(tensor, right[name]), name
+
+
+@pytest.mark.parametrize(
+    "variant",
+    ["gpt", "gpt, tied", "no qk norm", "grouped heads", "tied", "scales: scalar", "scales: fixed"],
+)
+def test_a_model_comes_back_bit_for_bit(variant: str, tmp_path: Path) -> None:
+    model = byte_model(**VARIANTS[variant])
+    run = write_run(tmp_path / "run", model)
+    exported = export_to_hf(run, tmp_path / "hf")
+    back = import_from_hf(exported, tmp_path / "back")
+    for path in (run, next((run / "checkpoints").iterdir()), exported, back):
+        loaded = load_model(path)
+        assert loaded.config == RunConfig(model=model.config)
+        assert loaded.tokenizer.name == "bytes"
+        assert_same_weights(loaded.model, model)
+        assert torch.equal(loaded.model(TOKENS), model(TOKENS))
+    assert (find_saved(back).step, find_saved(back).val_loss) == (7, 2.5)
+    for file in ("config.json", "generation_config.json"):
+        said = json.loads((exported / file).read_text())
+        assert said["eos_token_id"] == said["pad_token_id"] == 256
+
+
+@pytest.mark.parametrize("variant", ["tied", "scales: scalar", "scales: fixed", "no qk norm"])
+def test_a_folded_model_computes_and_generates_the_same(
+    variant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = byte_model(**VARIANTS[variant])
+    assert model.s_z is not None
+    with torch.no_grad():
+        model.s_z.stored[0] = -2.0 * model.s_z.stored[0]  # a factor may turn its row over
+    folded = export_to_hf(write_run(tmp_path / "run", model), tmp_path / "hf", fold=True)
+    back = load_model(folded).model
+    # The rounding of a length in float32, for logits of the order of 1.
+    torch.testing.assert_close(back(TOKENS), model(TOKENS), rtol=0, atol=1e-5)
+    texts = []
+    for source in (tmp_path / "run", folded):
+        arguments = ["--prompt", "def", "--temperature", "0", "--max-new-tokens", "8"]
+        assert main(["generate", str(source), *arguments, "--device", "cpu"]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    with pytest.raises(UserError, match="not bit for bit: import one that was exported without"):
+        import_from_hf(folded, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+
+
+def test_without_our_record_the_hugging_face_config_is_enough(tmp_path: Path) -> None:
+    """As a folder is that transformers saved."""
+    for variant in ("scales: scalar", "gpt, grouped heads", "gpt, tied", "tied", "signed alpha"):
+        model = byte_model(**VARIANTS[variant])
+        exported = export_to_hf(write_run(tmp_path / variant, model), tmp_path / f"hf {variant}")
+        (exported / EXPORT_RECORD).unlink()
+        loaded, _, config = load_model(exported)
+        assert_same_weights(loaded, model)
+        assert torch.equal(loaded(TOKENS), model(TOKENS))
+        named = {"n_kv_heads": model.config.kv_heads}  # what is left to defaults is spelt out
+        named |= {s: ScaleConfig(**asdict(model.config.resolve_scale(s))) for s in scales(model)}
+        assert config == RunConfig(model=replace(model.config, **named))
+        assert json.loads((exported / "config.json").read_text())["max_position_embeddings"] == 64
+        settings = json.loads((exported / "tokenizer_config.json").read_text())
+        assert settings["model_max_length"] == 64
+
+
+def scales(model: Transformer) -> tuple[str, ...]:
+    return SCALE_NAMES if model.config.arch == "ngpt" else ()
+
+
+def test_the_newest_checkpoint_of_a_run_is_taken(tmp_path: Path) -> None:
+    old, new = byte_model(), byte_model(arch="ngpt")
+    with torch.no_grad():
+        new.E_input.copy_(new.E_input.flip(0))
+    run = write_run(tmp_path / "run", old, step=9)
+    later = write_run(tmp_path / "other", new, step=10)
+    (later / "checkpoints" / "step_10").rename(run / "checkpoints" / "step_10")
+    assert_same_weights(load_model(run).model, new)
+
+
+def test_the_card_has_losses_and_configuration(tmp_path: Path) -> None:
+    card = (export_to_hf(write_run(tmp_path / "r", byte_model()), tmp_path / "hf")).joinpath(
+        "README.md"
+    )
+    text = card.read_text()
+    assert "| 7 | 700 | 2.5000 | 3.6000 |" in text
+    assert 'arch = "ngpt"' in text
+    assert "trust_remote_code=True" in text
+
+
+def test_losses_and_steps_survive_a_second_export(tmp_path: Path) -> None:
+    first = export_to_hf(write_run(tmp_path / "r", byte_model()), tmp_path / "a")
+    second = export_to_hf(first, tmp_path / "b")
+    assert "| 7 | 700 | 2.5000 |" in (second / "README.md").read_text()
+    assert (first / "model.safetensors").read_bytes() == (second / "model.safetensors").read_bytes()
+
+
+# ------------------------------------------------------------------ what goes wrong
+
+
+@pytest.fixture
+def exported(tmp_path: Path) -> Path:
+    return export_to_hf(write_run(tmp_path / "run", byte_model()), tmp_path / "hf")
+
+
+def test_one_flipped_bit_is_found(exported: Path) -> None:
+    file = exported / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-10] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(UserError, match="the checksum of model"):
+        load_model(exported)
+
+
+@pytest.mark.parametrize("keep", [0, 5, 4000])
+def test_a_cut_file_is_refused_even_without_a_checksum(exported: Path, keep: int) -> None:
+    (exported / EXPORT_RECORD).unlink()
+    file = exported / "model.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    with pytest.raises(UserError, match="damaged weights"):
+        load_model(exported)
+
+
+def test_a_missing_tokenizer_is_named(exported: Path, tmp_path: Path) -> None:
+    for name in ("tokenizer.json", "spherelm-tokenizer.json"):
+        (exported / name).unlink()
+    with pytest.raises(UserError, match="no tokenizer; name one with --tokenizer"):
+        load_model(exported)
+    assert load_model(exported, tokenizer="bytes").tokenizer.name == "bytes"
+
+
+def test_a_run_whose_data_is_gone_asks_for_a_tokenizer(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", byte_model())
+    for file in (run / "tokenizer").iterdir():
+        file.unlink()
+    (run / "tokenizer").rmdir()
+    checkpoint = run / "checkpoints" / "step_7"
+    config = records.read(checkpoint / "state.json")["config"]
+    change_state(checkpoint, config={**config, "data": {"path": str(tmp_path / "gone")}})
+    with pytest.raises(UserError, match=r"no tokenizer .* name one with --tokenizer"):
+        load_model(run)
+
+
+def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", byte_model(vocab_size=100))
+    with pytest.raises(UserError, match="257 tokens, more than the 100"):
+        load_model(run)
+
+
+def edit(file: Path, **changes: object) -> None:
+    """Change a file by hand, which breaks its seal: it is taken off."""
+    values = {**json.loads(file.read_text()), **changes}
+    values.pop(records.SEAL, None)
+    file.write_text(json.dumps(values))
+
+
+def test_another_version_is_refused(exported: Path) -> None:
+    edit(exported / EXPORT_RECORD, version=2)
+    with pytest.raises(UserError, match="is of version 2"):
+        load_model(exported)
+    edit(exported / EXPORT_RECORD, version=1, config={"model": {"wings": 2}})
+    with pytest.raises(UserError, match=r"another version of spherelm: unknown key .*wings"):
+        load_model(exported)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "mamba"}, "describes a 'mamba'"),
+        ({"folded": True}, "said to be a folded export, but holds s_z.weight"),
+        ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}}, "RoPE of type 'yarn'"),
+        ({"scales": {}}, "misstates the field"),
+        ({"head_dim": 3}, "head_dim must be"),
+        ({"num_hidden_layers": 3}, "lacks the tensor model.layers.2"),
+        ({"num_hidden_layers": 1}, "has a tensor this model does not: model.layers.1"),
+        ({"intermediate_size": 5}, "does not fit"),
+    ],
+)
+def test_a_config_that_does_not_fit_is_named(
+    exported: Path, changes: dict[str, object], message: str
+) -> None:
+    (exported / EXPORT_RECORD).unlink()
+    edit(exported / "config.json", **changes)
+    with pytest.raises(UserError, match=message):
+        load_model(exported)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("rms_norm_eps", 1e-5),
+        ("hidden_act", "gelu"),
+        ("attention_bias", True),
+        ("mlp_bias", True),
+    ],
+)
+def test_a_llama_that_is_not_our_gpt_is_refused(tmp_path: Path, field: str, value: object) -> None:
+    gpt = byte_model(arch="gpt")
+    exported = export_to_hf(write_run(tmp_path / "run", gpt), tmp_path / "hf")
+    (exported / EXPORT_RECORD).unlink()
+    assert_same_weights(load_model(exported).model, gpt)
+    edit(exported / "config.json", **{field: value})
+    with pytest.raises(UserError, match=f"{field} must be .* not {value}"):
+        load_model(exported)
+
+
+def test_weights_that_transformers_saved_in_bf16_stay_so(tmp_path: Path) -> None:
+    """All of them, gains too; those are float32 numbers with us."""
+    for arch in ("gpt", "ngpt"):
+        model = byte_model(arch=arch)
+        exported = export_to_hf(write_run(tmp_path / arch, model), tmp_path / f"hf {arch}")
+        (exported / EXPORT_RECORD).unlink()
+        edit(exported / "config.json", dtype="bfloat16")
+        rounded = {n: t.bfloat16() for n, t in load_file(exported / "model.safetensors").items()}
+        save_file(rounded, exported / "model.safetensors")
+        loaded, _, config = load_model(exported)
+        assert config.train.weight_storage == "bf16"
+        for name, tensor in model.state_dict().items():
+            found = loaded.state_dict()[name]
+            assert found.dtype == (torch.bfloat16 if tensor.ndim == 2 else torch.float32)
+            assert torch.equal(found, tensor.bfloat16().to(found.dtype)), name
+        assert loaded(TOKENS).isfinite().all()
+        back = import_from_hf(exported, tmp_path / f"back {arch}")
+        assert_same_weights(load_model(back).model, loaded)
+
+
+@pytest.mark.parametrize("content", ["", "[1]", "{", "9" * 5000, "[" * 100_000])
+def test_a_damaged_config_is_refused(exported: Path, content: str) -> None:
+    (exported / "config.json").write_text(content)
+    with pytest.raises(UserError, match=r"the checksum of config.json does not match"):
+        load_model(exported)
+    (exported / EXPORT_RECORD).unlink()
+    with pytest.raises(UserError, match=r"config.json is damaged: it is n"):
+        load_model(exported)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"step": "x/../../victim"}, "'step' cannot be 'x/"),
+        ({"step": True}, "'step' cannot be True"),
+        ({"step": -1}, "step must be a whole number from 0 on, not -1"),
+        ({"val_loss": []}, "'val_loss' cannot be"),
+        ({"losses": [3]}, "a line of losses is not a JSON object"),
+        ({"losses": [{"step": 1, "tokens": 2}]}, "it has no 'val_loss'"),
+        ({"crc32": {"../../victim": "00000000"}}, "is not the name of a file beside it"),
+        ({"crc32": ["model.safetensors"]}, "'crc32' cannot be"),
+        ({"config": 7}, "'config' cannot be 7"),
+    ],
+)
+def test_a_record_that_cannot_be_ours_is_refused(
+    exported: Path, tmp_path: Path, changes: dict[str, object], message: str
+) -> None:
+    edit(exported / EXPORT_RECORD, **changes)
+    with pytest.raises(UserError, match=message) as caught:
+        import_from_hf(exported, tmp_path / "back")
+    assert EXPORT_RECORD in str(caught.value)
+    assert not (tmp_path / "back").exists()
+
+
+def test_an_export_from_before_there_were_seals_is_read(exported: Path) -> None:
+    weights = "model.safetensors"
+    edit(exported / EXPORT_RECORD, crc32={weights: durable.checksum(exported / weights)})
+    load_model(exported)
+    config = exported / "config.json"
+    edit(config, max_position_embeddings=65)
+    with pytest.raises(UserError, match=r"config.json describes another model than spherelm.json"):
+        load_model(exported)
+
+
+def test_code_beside_the_weights_is_not_run(exported: Path) -> None:
+    (exported / "modeling_spherelm.py").write_text("raise SystemExit('this ran')")
+    (exported / "pytorch_model.bin").write_bytes(b"\x80\x04not a pickle")
+    load_model(exported)
+
+
+def test_nothing_is_left_of_a_failed_export(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", byte_model(arch="gpt"))
+    with pytest.raises(UserError, match="--fold is for nGPT"):
+        export_to_hf(run, tmp_path / "hf", fold=True)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine").touch()
+    for force in (False, True):
+        with pytest.raises(UserError, match="holds mine, which `spherelm export` did not write"):
+            export_to_hf(run, tmp_path / "full", force=force)
+    assert {p.name for p in tmp_path.iterdir()} == {"run", "full"}
+    assert (tmp_path / "full" / "mine").exists()
+
+
+def test_folders_that_hold_no_model(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="does not exist"):
+        find_saved(tmp_path / "nowhere")
+    with pytest.raises(UserError, match="holds no model"):
+        find_saved(tmp_path)
+    (tmp_path / "config.toml").touch()
+    with pytest.raises(UserError, match="no finished checkpoint"):
+        find_saved(tmp_path)

@@ -1,0 +1,62 @@
+"""The exported tokenizer gives the same ids under transformers as under spherelm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from spherelm.data.tokenizer import DESCRIPTION, ByteTokenizer, Tokenizer, load_tokenizer
+from spherelm.data.tokenizer_library import train_tokenizer
+from spherelm.hf.tokenizer_files import write_tokenizer
+
+transformers = pytest.importorskip("transformers")
+
+TEXTS = [
+    "def main():\n\treturn 'naïve' # 日本語 🙂\r\n",
+    "  leading and   inner   spaces  ",
+    "<|endoftext|> is only text here",
+    "".join(map(chr, range(1, 256))),
+    "",
+]
+
+
+def byte_level_bpe() -> Tokenizer:
+    return train_tokenizer(iter(["the cat and the hat", "that bat sat"] * 20), 300)
+
+
+@pytest.mark.parametrize("tokenizer", [ByteTokenizer(), byte_level_bpe()], ids=["bytes", "bpe"])
+def test_same_ids_and_same_text(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    write_tokenizer(tmp_path, tokenizer, context=64)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    ours = load_tokenizer(tmp_path)
+    assert theirs.eos_token_id == ours.end_of_document == tokenizer.end_of_document
+    for text in TEXTS:
+        ids = tokenizer.encode(text)
+        assert theirs(text)["input_ids"] == ids == ours.encode(text)
+        assert theirs.decode(ids) == text == ours.decode(ids)
+
+
+def test_marks_around_a_text_are_dropped(tmp_path: Path) -> None:
+    """A Llama-like tokenizer.json would begin each text with a mark that training never saw."""
+    source = byte_level_bpe()
+    source.save(tmp_path / "source")
+    file = tmp_path / "source" / "tokenizer.json"
+    piece = {"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}}
+    sequence = {"Sequence": {"id": "A", "type_id": 0}}
+    processor = {
+        "type": "TemplateProcessing",
+        "single": [piece, sequence],
+        "pair": [piece, sequence, {"Sequence": {"id": "B", "type_id": 0}}],
+        "special_tokens": {
+            "<|endoftext|>": {"id": "<|endoftext|>", "ids": [0], "tokens": ["<|endoftext|>"]}
+        },
+    }
+    file.write_text(json.dumps({**json.loads(file.read_text()), "post_processor": processor}))
+    (tmp_path / "source" / DESCRIPTION).unlink()  # as one of Hugging Face's
+    marked = load_tokenizer(tmp_path / "source")
+    write_tokenizer(tmp_path / "out", marked, context=64)
+    assert load_tokenizer(tmp_path / "out").fingerprint == marked.fingerprint  # the same ids
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert theirs("the cat")["input_ids"] == source.encode("the cat")

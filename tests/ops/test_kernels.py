@@ -1,0 +1,187 @@
+"""Every kernel, forward and backward, against the reference in float64: odd shapes, T = 1."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from spherelm import ops
+from spherelm.model.rope import rope_table
+from spherelm.ops import reference
+from tests.ops.precision import DEVICES, DTYPES, assert_as_exact_as_plain, draw, results
+
+ROWS_AND_WIDTHS = [(1, 64), (7, 100), (5, 1000), (3, 4096), (2, 8192)]
+
+pytestmark = [
+    pytest.mark.parametrize("device", DEVICES),
+    pytest.mark.parametrize("dtype", DTYPES, ids=["fp32", "bf16"]),
+]
+
+
+def with_triton(operation):  # type: ignore[no-untyped-def]
+    def run(*inputs: Tensor) -> object:
+        with ops.use("triton"):
+            return operation(*inputs)
+
+    return run
+
+
+@pytest.mark.parametrize(("rows", "D"), ROWS_AND_WIDTHS)
+def test_residual_update(rows: int, D: int, dtype: torch.dtype, device: str) -> None:
+    inputs = draw([(rows, D), (rows, D), (D,)], dtype, device)
+    assert_as_exact_as_plain(with_triton(ops.residual_lerp), reference.residual_lerp, inputs)
+
+
+@pytest.mark.parametrize(("rows", "D"), ROWS_AND_WIDTHS)
+def test_rms_norm(rows: int, D: int, dtype: torch.dtype, device: str) -> None:
+    inputs = draw([(rows, D), (D,)], dtype, device)
+    assert_as_exact_as_plain(with_triton(ops.rms_norm), reference.rms_norm, inputs)
+
+
+@pytest.mark.parametrize(("rows", "D"), ROWS_AND_WIDTHS)
+@pytest.mark.parametrize("adds", [False, True])
+def test_rms_norm_beside_the_stream(
+    rows: int, D: int, adds: bool, dtype: torch.dtype, device: str
+) -> None:
+    """h and its norm, or h + y and its norm: two results, whose gradients the kernel adds."""
+    inputs = draw([(rows, D), (rows, D), (D,)] if adds else [(rows, D), (D,)], dtype, device)
+    operation = ops.add_rms_norm if adds else ops.branch_rms_norm
+    # Plain PyTorch rounds each of the two gradients and their sum, the kernel their sum alone.
+    assert_as_exact_as_plain(with_triton(operation), operation_of_reference(adds), inputs)
+
+
+def operation_of_reference(adds: bool):  # type: ignore[no-untyped-def]
+    def plain(h: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        total = h + rest[0] if adds else h * 1
+        return total, reference.rms_norm(total, rest[-1])
+
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("B", "T", "H", "G", "K"),
+    [(1, 1, 1, 1, 64), (2, 5, 4, 2, 6), (1, 3, 6, 3, 20), (1, 2, 8, 1, 128)],
+)
+@pytest.mark.parametrize("kind", ["rope", "sphere", "sphere without norm", "own positions"])
+def test_projection_of_q_k_v(
+    kind: str, B: int, T: int, H: int, G: int, K: int, dtype: torch.dtype, device: str
+) -> None:
+    """Compared by what attention sees: the scores of q and k, and v."""
+    D = 48
+    table = rope_table(T, K, 10000.0, device=torch.device(device))
+    if kind == "own positions":  # of each token: (2, B, T, K/2)
+        long = rope_table(40, K, 10000.0, device=torch.device(device))
+        table = long[:, torch.randint(40, (B, T), device=device)]
+
+    def scores(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        wide = reference.at_least_float32
+        k = k.repeat_interleave(H // G, dim=2)
+        return torch.einsum("bthk,bshk->bhts", wide(q), wide(k)).to(v.dtype), v * 1
+
+    def project(h: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+        *matrices, s_qk = rest if kind != "rope" else (*rest, None)
+        turned = table.double() if h.dtype == torch.float64 else table
+        norm = kind in ("sphere", "own positions")
+        return scores(*ops.project_qkv(h, *matrices, turned, s_qk, norm))
+
+    shapes = [(B, T, D), (H * K, D), (G * K, D), (G * K, D)]
+    inputs = draw(shapes if kind == "rope" else [*shapes, (G * K,)], dtype, device)
+    # Gradients of k come from k̂ as it is stored, not in float32: one rounding more.
+    assert_as_exact_as_plain(with_triton(project), project, inputs, roundings=2)
+
+
+def test_a_factor_of_zero_loses_nothing(dtype: torch.dtype, device: str) -> None:
+    """Where s_qk is 0, q̂ cannot be had from what attention keeps; its gradient is right."""
+    B, T, H, K, D = 1, 3, 2, 8, 16
+    table = rope_table(T, K, 10000.0, device=torch.device(device))
+    inputs = draw([(B, T, D), (H * K, D), (H * K, D), (H * K, D), (H * K,)], dtype, device)
+    inputs[-1][::3] = 0.0
+
+    def project(h: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, s_qk: Tensor) -> Tensor:
+        turned = table.double() if h.dtype == torch.float64 else table
+        q, k, _ = ops.project_qkv(h, W_q, W_k, W_v, turned, s_qk, True)
+        wide = reference.at_least_float32
+        return torch.einsum("bthk,bshk->bhts", wide(q), wide(k)).to(h.dtype) + 0 * W_v.sum()
+
+    assert_as_exact_as_plain(with_triton(project), project, inputs, roundings=2)
+
+
+@pytest.mark.parametrize(("rows", "width"), [(1, 64), (3, 100), (2, 1500)])
+def test_swiglu(rows: int, width: int, dtype: torch.dtype, device: str) -> None:
+    inputs = draw([(rows, 40), (width, 40), (width, 40)], dtype, device)
+
+    def plain(h: Tensor, W_u: Tensor, W_nu: Tensor) -> Tensor:
+        return reference.swiglu(F.linear(h, W_u), F.linear(h, W_nu))
+
+    assert_as_exact_as_plain(with_triton(ops.project_swiglu), plain, inputs)
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize(("rows", "D", "V"), [(1, 64, 10), (11, 24, 5003)])
+def test_linear_cross_entropy(
+    reduction: str,
+    scaled: bool,
+    rows: int,
+    D: int,
+    V: int,
+    dtype: torch.dtype,
+    device: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In chunks of a few rows, some of them not counting."""
+    from spherelm.ops.triton import cross_entropy
+
+    monkeypatch.setattr(cross_entropy, "_CHUNK_LOGITS", 4 * V)
+    targets = torch.randint(V, (1, rows), device=device)
+    targets[:, 1::4] = -100
+
+    def loss(execution):  # type: ignore[no-untyped-def]
+        def run(h: Tensor, E_output: Tensor, *s_z: Tensor) -> Tensor:
+            s = s_z[0] if s_z else None
+            return execution(h, E_output, s, targets, -100, reduction)
+
+        return run
+
+    inputs = draw([(1, rows, D), (V, D), *([(V,)] if scaled else [])], dtype, device)
+    # s_z · E_output is rounded for the product, dL/dz for the products after it, and dL/dh twice.
+    assert_as_exact_as_plain(
+        with_triton(loss(ops.linear_cross_entropy)),
+        loss(reference.linear_cross_entropy),
+        inputs,
+        roundings=3,
+    )
+
+
+def test_no_target_counts(dtype: torch.dtype, device: str) -> None:
+    h, E_output = draw([(1, 3, 16), (20, 16)], dtype, device)
+    targets = torch.full((1, 3), -100, device=device)
+    (loss, *grads), _ = results(
+        with_triton(lambda h, E: ops.linear_cross_entropy(h, E, None, targets, -100, "mean")),
+        [h, E_output],
+    )
+    assert float(loss) == 0
+    assert all(not bool(g.any()) for g in grads)
+
+
+def test_loss_without_gradients_is_the_same(dtype: torch.dtype, device: str) -> None:
+    h, E_output = draw([(1, 5, 16), (20, 16)], dtype, device)
+    targets = torch.randint(20, (1, 5), device=device)
+    with ops.use("triton"):
+        plain = ops.linear_cross_entropy(h, E_output, None, targets, -100, "mean")
+        E_output.requires_grad_()
+        trained = ops.linear_cross_entropy(h, E_output, None, targets, -100, "mean")
+    assert torch.equal(plain, trained.detach())
+
+
+@pytest.mark.parametrize("V", [1, 100, 40000])
+def test_argmax_is_the_first_of_the_largest(V: int, dtype: torch.dtype, device: str) -> None:
+    (x,) = draw([(3, V)], dtype, device)
+    x[1, V // 2 :] = x[1].max() + 1
+    x[2] = -torch.inf
+    with ops.use("triton"):
+        found = ops.argmax(x)
+    assert found.dtype == torch.long
+    assert found.tolist() == [int(x[0].float().argmax()), V // 2, 0]
