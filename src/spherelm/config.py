@@ -23,16 +23,18 @@ from spherelm.validate import (
 
 Precision = Literal["auto", "fp32", "bf16"]
 WeightStorage = Literal["fp32", "bf16"]
+Schedule = Literal["cosine", "linear", "wsd", "log"]
+Algorithm = Literal["adamw", "muon"]
 
 
 @dataclass(frozen=True)
 class OptimConfig:
-    """AdamW and its learning-rate schedule."""
+    """The optimizer and its learning-rate schedule."""
 
     lr: float = 1e-3
     """The highest learning rate of the run."""
     final_lr: float = 0.0
-    """The learning rate at the end of the cosine."""
+    """The learning rate at the end of the schedule."""
     warmup_steps: int = 0
     """Steps of linear warmup; the paper uses 2000 for GPT and none for nGPT."""
     weight_decay: float = 0.0
@@ -45,6 +47,19 @@ class OptimConfig:
     """Adam's epsilon."""
     grad_clip: float = 1.0
     """Largest global norm of the gradient; 0 switches clipping off."""
+    schedule: Schedule = "cosine"
+    """How the rate falls after the warmup: cosine (the paper's), linear, wsd (constant, then
+    linear over decay_share) or log (logarithmic, by log_rho)."""
+    decay_share: float = 0.2
+    """The last share of the steps, in which a wsd schedule decays."""
+    log_rho: float = 0.1
+    """rho of the log schedule: the smaller, the earlier the rate falls. The value is ours."""
+    algorithm: Algorithm = "adamw"
+    """adamw, or muon for the matrices of the blocks with AdamW for all else."""
+    muon_lr: float | None = None
+    """The highest learning rate of Muon, whose steps are scaled to AdamW's size. Unset: lr."""
+    muon_momentum: float = 0.95
+    """Muon's decay rate of the mean of gradients."""
 
     def __post_init__(self) -> None:
         require_positive("optim.lr", self.lr)
@@ -55,6 +70,15 @@ class OptimConfig:
         require_fraction("optim.beta2", self.beta2)
         require_positive("optim.eps", self.eps)
         require_non_negative("optim.grad_clip", self.grad_clip)
+        require_choice("optim.schedule", self.schedule, get_args(Schedule))
+        require_positive("optim.decay_share", self.decay_share)
+        if self.decay_share > 1:
+            raise UserError(f"optim.decay_share must be at most 1, not {self.decay_share}")
+        require_positive("optim.log_rho", self.log_rho)
+        require_choice("optim.algorithm", self.algorithm, get_args(Algorithm))
+        if self.muon_lr is not None:
+            require_positive("optim.muon_lr", self.muon_lr)
+        require_fraction("optim.muon_momentum", self.muon_momentum)
 
 
 @dataclass(frozen=True)
@@ -192,6 +216,11 @@ class RunConfig:
             raise UserError(
                 "optim.weight_decay must be 0 for nGPT, whose weights have unit norm, "
                 f"not {self.optim.weight_decay}"
+            )
+        if self.optim.algorithm == "muon" and self.train.weight_storage != "fp32":
+            raise UserError(
+                "optim.algorithm = muon needs train.weight_storage = fp32, "
+                f"not {self.train.weight_storage}"
             )
         attention = self.train.attention
         if attention in ("flash", "fa3", "fa4") and self.data.within_documents:

@@ -123,15 +123,15 @@ class FoldedModel:
         q, k, v, o = map(self._matrix, (attention.W_q, attention.W_k, attention.W_v, attention.W_o))
         u, nu, o_mlp = map(self._matrix, (mlp.W_u, mlp.W_nu, mlp.W_o_mlp))
         q_factors = alpha_A = alpha_M = gain_attn = gain_mlp = None
+        if attention.s_qk is not None:  # nGPT, or a GPT with QK-norm
+            s_qk = at_least_float32(attention.s_qk()).view(self.config.kv_heads, -1)  # (G, K)
+            shared_by = self.config.n_heads // self.config.kv_heads
+            q_factors = s_qk.square().repeat_interleave(shared_by, dim=0)
         if isinstance(block, NGPTBlock):
-            assert attention.s_qk is not None
             assert mlp.s_u is not None
             assert mlp.s_nu is not None
             u = _scale_rows(u, mlp.s_u())
             nu = _scale_rows(nu, mlp.s_nu() * math.sqrt(self.config.d_model))
-            s_qk = at_least_float32(attention.s_qk()).view(self.config.kv_heads, -1)  # (G, K)
-            shared_by = self.config.n_heads // self.config.kv_heads
-            q_factors = s_qk.square().repeat_interleave(shared_by, dim=0)
             alpha_A, alpha_M = (a.detach().clone() for a in block.eigen_learning_rates())
         else:
             gain_attn = block.norm_attn.gain.detach().clone()

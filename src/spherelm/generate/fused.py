@@ -50,7 +50,8 @@ _PARTS = 4
 
 def applies(model: FoldedModel, batch: int) -> bool:
     """Whether the kernels do what this model needs: one sequence, and the paper's update."""
-    paper = model.config.arch == "gpt" or model.config.update == "lerp"
+    gpt = model.config.arch == "gpt" and not model.config.gpt_qk_norm
+    paper = gpt or (model.config.arch == "ngpt" and model.config.update == "lerp")
     wide = model.dtype != torch.float64 and model.config.mlp_width <= _MOST_NUMBERS
     return batch == 1 and paper and wide
 

@@ -62,6 +62,11 @@ def export_to_hf(
     def read(saved: Saved) -> tuple[Saved, Tokenizer, Transformer, list[dict[str, Any]]]:
         if fold and saved.config.model.arch != "ngpt":
             raise UserError("--fold is for nGPT; a GPT has no scales to fold")
+        if saved.config.model.gpt_qk_norm:
+            raise UserError(
+                "a GPT with model.gpt_qk_norm cannot be exported: Hugging Face's Llama, which a "
+                "GPT becomes, has no norm of q and k"
+            )
         found = find_tokenizer(saved, tokenizer)
         return saved, found, read_weights(saved), _losses(saved)
 

@@ -27,7 +27,7 @@ class Attention(nn.Module):
         self.W_k = nn.Parameter(torch.empty(d_kv, config.d_model))
         self.W_v = nn.Parameter(torch.empty(d_kv, config.d_model))
         self.W_o = nn.Parameter(torch.empty(d_q, config.d_model))
-        self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.arch == "ngpt" else None
+        self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.has_s_qk else None
 
     def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
         """h: (B, T, D), rope: (2, T, K/2), or (2, B, T, K/2) where tokens have positions of their
@@ -37,7 +37,7 @@ class Attention(nn.Module):
             for W in (self.W_q, self.W_k, self.W_v, self.W_o)
         ]
 
-        # q, k: Norm(RoPE(h W)) · s_qk for nGPT, RoPE(h W) for GPT
+        # q, k: Norm(RoPE(h W)) · s_qk for nGPT and a GPT with QK-norm, RoPE(h W) for GPT
         s_qk = None if self.s_qk is None else self.s_qk()
         q, k, v = ops.project_qkv(h, W_q, W_k, W_v, rope, s_qk, self.config.qk_norm)
         heads = ops.attend(q, k, v, mask, self.config.softmax_scale)  # (B, T, H, K)

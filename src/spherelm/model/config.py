@@ -73,6 +73,8 @@ class ModelConfig:
     """How a block moves the hidden state on the sphere (nGPT)."""
     qk_norm: bool = True
     """Whether q and k are normalized per head, after the rotation (nGPT)."""
+    gpt_qk_norm: bool = False
+    """Whether q and k are normalized per head, after the rotation, with a learned gain (GPT)."""
     signed_alpha: bool = False
     """Whether eigen learning rates may be negative; if not, |alpha| is used (nGPT)."""
     normalize_in_forward: bool = False
@@ -103,8 +105,9 @@ class ModelConfig:
         for name in ("n_kv_heads", "d_mlp"):
             if getattr(self, name) is not None:
                 require_int(name, getattr(self, name))
-        for name in ("qk_norm", "signed_alpha", "normalize_in_forward", "tie_embeddings"):
+        for name in ("qk_norm", "gpt_qk_norm", "signed_alpha", "normalize_in_forward"):
             require_bool(name, getattr(self, name))
+        require_bool("tie_embeddings", self.tie_embeddings)
         require_positive("rope_base", self.rope_base)
         if self.init_std is not None:
             require_positive("init_std", self.init_std)
@@ -127,6 +130,8 @@ class ModelConfig:
             self._forbid_ngpt_fields()
         elif self.init_std is not None:
             raise UserError("init_std belongs to arch = 'gpt'; nGPT's rows start with unit norm")
+        elif self.gpt_qk_norm:
+            raise UserError("gpt_qk_norm belongs to arch = 'gpt'; nGPT's field is qk_norm")
 
     def _forbid_ngpt_fields(self) -> None:
         ngpt_only = ("update", "qk_norm", "signed_alpha", "normalize_in_forward", *SCALE_NAMES)
@@ -152,8 +157,14 @@ class ModelConfig:
 
     @property
     def softmax_scale(self) -> float:
-        """1/sqrt(d_k) for GPT, sqrt(d_k) for nGPT, whose q·k has variance 1/d_k (point 4)."""
-        return math.sqrt(self.d_k) if self.arch == "ngpt" else 1 / math.sqrt(self.d_k)
+        """1/sqrt(d_k) for GPT, sqrt(d_k) for nGPT, whose q·k has variance 1/d_k (point 4), and for
+        a GPT with QK-norm: RMSNorm would give q and k the length sqrt(d_k), Norm gives them 1."""
+        return math.sqrt(self.d_k) if self.has_s_qk else 1 / math.sqrt(self.d_k)
+
+    @property
+    def has_s_qk(self) -> bool:
+        """Whether attention has the factors s_qk: nGPT, and GPT with QK-norm, as its gain."""
+        return self.arch == "ngpt" or self.gpt_qk_norm
 
     @property
     def matrix_std(self) -> float:
@@ -166,7 +177,8 @@ class ModelConfig:
         """The factors `name` with the paper's values where none were given."""
         given: ScaleConfig = getattr(self, name)
         paper_init = 0.05 if name.startswith("alpha") else 1.0
-        paper_scale = 1.0 if name in ("s_u", "s_nu") else 1 / math.sqrt(self.d_model)
+        plain = name in ("s_u", "s_nu") or self.arch == "gpt"  # GPT's only one is a gain
+        paper_scale = 1.0 if plain else 1 / math.sqrt(self.d_model)
         return ResolvedScale(
             init=paper_init if given.init is None else given.init,
             scale=paper_scale if given.scale is None else given.scale,

@@ -28,6 +28,7 @@ def count_parameters(config: ModelConfig) -> ParameterCount:
     d, d_kv, layers = c.d_model, c.kv_heads * c.d_k, c.n_layers
     if c.arch == "gpt":
         factors = (2 * layers + 1) * d  # a gain before each half of a block, and at the end
+        factors += layers * d_kv if c.gpt_qk_norm else 0
     else:
         in_a_block = {"alpha_attn": d, "alpha_mlp": d, "s_qk": d_kv}
         in_a_block |= {"s_u": c.mlp_width, "s_nu": c.mlp_width}

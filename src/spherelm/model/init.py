@@ -4,7 +4,7 @@ what                       GPT                    nGPT
 matrices, embeddings       N(0, init_std²)        N(0, 1/d_model), then rows normalized
 W_o, W_o_mlp               the same / sqrt(2 L)   the same / sqrt(2 L), then rows normalized
 gains of RMSNorm           1                      -
-stored factors of `Scale`  -                      their `scale`
+stored factors of `Scale`  1 (QK-norm's gain)     their `scale`
 
 init_std is 0.02 unless the configuration says otherwise.
 """

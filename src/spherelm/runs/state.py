@@ -1,6 +1,6 @@
 """What must survive a restart, in one place.
 
-Tensors (weights, Adam's moments) and a small JSON record: the step, how much data was consumed, and
+Tensors (weights, the optimizer's moments) and a small JSON record: the step, how much data was consumed, and
 the state of the random number generators. The learning rate follows from the step.
 """
 
@@ -16,20 +16,37 @@ from torch import Tensor
 from spherelm import records
 from spherelm.model.transformer import Transformer
 from spherelm.optim.adamw import AdamW
+from spherelm.optim.muon import MuonAndAdamW
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
+MUON_MOMENTS = ("momentum_buffer",)
 
 
-def collect_tensors(model: Transformer, optimizer: AdamW) -> dict[str, Tensor]:
+def _parts(optimizer: AdamW | MuonAndAdamW) -> list[tuple[torch.optim.Optimizer, tuple[str, ...]]]:
+    """The optimizers that share the parameters, each with the names of its moments."""
+    if isinstance(optimizer, AdamW):
+        return [(optimizer, MOMENTS)]
+    return [(optimizer.muon, MUON_MOMENTS), (optimizer.adamw, MOMENTS)]
+
+
+def collect_tensors(model: Transformer, optimizer: AdamW | MuonAndAdamW) -> dict[str, Tensor]:
     """All tensors of a run by name, those of the optimizer made if they do not exist yet.
 
-    model.NAME for parameters and buffers, exp_avg.NAME and exp_avg_sq.NAME for Adam's moments.
+    model.NAME for parameters and buffers, exp_avg.NAME and exp_avg_sq.NAME for Adam's moments,
+    momentum_buffer.NAME for Muon's.
     """
     tensors = {f"model.{name}": tensor.detach() for name, tensor in model.state_dict().items()}
+    owner = {
+        id(parameter): (part, moments)
+        for part, moments in _parts(optimizer)
+        for group in part.param_groups
+        for parameter in group["params"]
+    }
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
-            state = optimizer.state.get(parameter, {})
-            for moment in MOMENTS:
+            part, moments = owner[id(parameter)]
+            state = part.state.get(parameter, {})
+            for moment in moments:
                 known = state.get(moment)
                 tensors[f"{moment}.{name}"] = (
                     torch.zeros_like(parameter.detach()) if known is None else known
@@ -38,20 +55,25 @@ def collect_tensors(model: Transformer, optimizer: AdamW) -> dict[str, Tensor]:
 
 
 def restore_tensors(
-    model: Transformer, optimizer: AdamW, tensors: Mapping[str, Tensor], step: int
+    model: Transformer,
+    optimizer: AdamW | MuonAndAdamW,
+    tensors: Mapping[str, Tensor],
+    step: int,
 ) -> None:
     """Give the optimizer its moments back; the model's tensors were filled in place."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
-    state_dict = optimizer.state_dict()
-    state_dict["state"] = {}
-    index = 0
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            moments = {m: tensors[f"{m}.{names[id(parameter)]}"] for m in MOMENTS}
-            count = torch.tensor(float(step), dtype=torch.float32)
-            state_dict["state"][index] = {"step": count, **moments}
-            index += 1
-    optimizer.load_state_dict(state_dict)
+    for part, moments in _parts(optimizer):
+        state_dict = part.state_dict()
+        state_dict["state"] = {}
+        index = 0
+        for group in part.param_groups:
+            for parameter in group["params"]:
+                state = {m: tensors[f"{m}.{names[id(parameter)]}"] for m in moments}
+                if moments is MOMENTS:
+                    state["step"] = torch.tensor(float(step), dtype=torch.float32)
+                state_dict["state"][index] = state
+                index += 1
+        part.load_state_dict(state_dict)
 
 
 def collect_random_state() -> dict[str, str]:

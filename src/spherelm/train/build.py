@@ -11,6 +11,7 @@ from spherelm.errors import UserError
 from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.optim.adamw import AdamW
+from spherelm.optim.muon import MuonAndAdamW
 
 
 def build_model(run: RunConfig, device: torch.device) -> Transformer:
@@ -21,9 +22,11 @@ def build_model(run: RunConfig, device: torch.device) -> Transformer:
     return model.to(device)
 
 
-def build_optimizer(run: RunConfig, model: Transformer) -> AdamW:
+def build_optimizer(run: RunConfig, model: Transformer) -> AdamW | MuonAndAdamW:
     """The optimizer that the configuration describes."""
     optim = run.optim
+    if optim.algorithm == "muon":
+        return MuonAndAdamW(model, optim)
     return AdamW(
         model,
         lr=optim.lr,
@@ -31,6 +34,14 @@ def build_optimizer(run: RunConfig, model: Transformer) -> AdamW:
         eps=optim.eps,
         weight_decay=optim.weight_decay,
     )
+
+
+def check_whole(run: RunConfig, world_size: int) -> None:
+    """Refuse an optimizer that needs whole matrices where several devices would share them."""
+    if run.optim.algorithm == "muon" and world_size > 1:
+        raise UserError(
+            f"optim.algorithm = muon runs on one device, not on {world_size}; use adamw there"
+        )
 
 
 def check_data(run: RunConfig, dataset: TokenDataset) -> None:

@@ -28,7 +28,7 @@ from spherelm.distributed.agreement import facts
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import Evaluation, evaluate, summed_loss
 from spherelm.ops.device import peak_memory, prepare_torch, products
-from spherelm.optim.schedule import cosine_schedule
+from spherelm.optim.schedule import rate
 from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs import run_dir as run_dirs
 from spherelm.runs.run_dir import Resume, RunDir
@@ -38,7 +38,7 @@ from spherelm.runs.state import (
     restore_random_state,
     restore_tensors,
 )
-from spherelm.train.build import build_model, build_optimizer, check_data
+from spherelm.train.build import build_model, build_optimizer, check_data, check_whole
 from spherelm.train.failures import explained
 from spherelm.train.health import diverged
 from spherelm.train.interrupt import StopRequest
@@ -120,6 +120,7 @@ def _train(
         Processes(run.parallel, run.train.device, alike) as processes,
         explained(run, processes.world_size),
     ):
+        processes.together(lambda: check_whole(run, processes.world_size))
         run_dir = RunDir(out)
         launch = sorted(set(processes.gather(this_launch())))
         if processes.restarted and processes.from_main(lambda: began_by(run_dir, launch)):
@@ -267,15 +268,9 @@ class Trainer:
 
     def _optimizer_step(self) -> StepOutcome:
         run = self.run
-        lr = cosine_schedule(
-            self.step,
-            steps=run.train.steps,
-            peak=run.optim.lr,
-            warmup_steps=run.optim.warmup_steps,
-            final=run.optim.final_lr,
-        )
+        lr = rate(self.step, run.optim, run.train.steps)
         for group in self.optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("relative_lr", 1.0)
         self.optimizer.zero_grad()
         self._at("reading the batch")
         loss = self._accumulate_gradients(next(self.loader))

@@ -1,0 +1,117 @@
+"""Muon beside AdamW: who moves what, by how much, and how it is gone on with."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from spherelm import Transformer
+from spherelm.config import RunConfig
+from spherelm.config_io import override
+from spherelm.data.dataset import TokenDataset
+from spherelm.errors import UserError
+from spherelm.model.sphere import largest_norm_deviation, matrices
+from spherelm.optim.muon import MuonAndAdamW
+from spherelm.train.build import build_optimizer, check_whole
+from spherelm.train.loop import train
+from spherelm.train.metrics import read_metrics
+from tests.train.conftest import corpus, dataset, tiny, tiny_run  # noqa: F401 - fixtures
+from tests.train.test_resume import assert_same_run
+
+MUON = {"optim.algorithm": "muon"}
+
+
+def orthogonalized(matrix: torch.Tensor) -> torch.Tensor:
+    """What Newton and Schulz approach: U Vᵀ."""
+    u, _, v = torch.linalg.svd(matrix.double(), full_matrices=False)
+    return u @ v
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_one_step_by_hand(arch: str) -> None:
+    """Matrices of blocks move along U Vᵀ of the gradient, embeddings as AdamW moves them."""
+    run = override(tiny(arch), {**MUON, "optim.lr": 1e-2, "optim.muon_lr": 3e-2})
+    if arch == "gpt":
+        run = override(run, {"optim.weight_decay": 0.5})
+    torch.manual_seed(0)
+    model, alone = Transformer(run.model), Transformer(run.model)
+    alone.load_state_dict(model.state_dict())
+    optimizer = build_optimizer(run, model)
+    assert isinstance(optimizer, MuonAndAdamW)
+    plain = build_optimizer(override(run, {"optim.algorithm": "adamw"}), alone)
+    tokens = torch.randint(run.model.vocab_size, (2, 32))
+    for m in (model, alone):
+        m.loss(tokens, tokens).backward()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    factor = torch.tensor(0.25)
+    optimizer.scale_gradients(factor)
+    plain.scale_gradients(factor)
+    optimizer.step()
+    plain.step()
+    in_blocks = {f"blocks.{name}" for name, _ in matrices(model.blocks)}
+    assert len(in_blocks) == 2 * 7
+    for (name, p), other in zip(model.named_parameters(), alone.parameters(), strict=True):
+        if name not in in_blocks:
+            assert torch.equal(p, other), name
+            continue
+        assert p.grad is not None
+        step = 3e-2 * 0.2 * max(p.shape) ** 0.5 * orthogonalized(p.grad)
+        moved = before[name].double() * (1 - 3e-2 * run.optim.weight_decay) - step
+        if arch == "ngpt":
+            moved = moved / moved.norm(dim=-1, keepdim=True)
+        # Muon's polynomial leaves singular values between 0.7 and 1.2, not at 1, and is computed
+        # in bfloat16: directions agree, lengths by a third.
+        error, size = (p - moved).norm(), (moved - before[name]).norm()
+        assert error < 0.45 * size, (name, float(error / size))
+    if arch == "ngpt":
+        assert largest_norm_deviation(model) < 1e-6
+
+
+def test_both_rates_follow_the_schedule(tmp_path: Path, dataset: TokenDataset) -> None:  # noqa: F811
+    """A run whose two rates are alike and one without a muon_lr are the same run."""
+    run = override(tiny("ngpt"), {**MUON, "train.steps": 4, "optim.schedule": "linear"})
+    train(run, dataset, tmp_path / "unset")
+    train(override(run, {"optim.muon_lr": run.optim.lr}), dataset, tmp_path / "set")
+    train(override(run, {"optim.muon_lr": run.optim.lr / 4}), dataset, tmp_path / "other")
+    unset, same, other = (
+        [line["loss"] for line in read_metrics(tmp_path / name / "metrics.jsonl")]
+        for name in ("unset", "set", "other")
+    )
+    assert unset == same
+    assert unset[0] == other[0]
+    assert unset[1:] != other[1:]
+
+
+def test_resumed_equals_uninterrupted(
+    tmp_path: Path,
+    dataset: TokenDataset,  # noqa: F811
+    tiny_run: RunConfig,  # noqa: F811
+) -> None:
+    run = override(tiny_run, {**MUON, "train.keep_last": 5, "optim.schedule": "wsd"})
+    train(run, dataset, tmp_path / "whole")
+    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
+    for step in (8, 12):
+        shutil.rmtree(tmp_path / "resumed" / "checkpoints" / f"step_{step}")
+    assert train(run, dataset, tmp_path / "resumed", resume="auto").finished
+    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+    for field, value in (
+        ("optim.algorithm", "adamw"),
+        ("optim.schedule", "log"),
+        ("optim.decay_share", 0.5),
+        ("optim.muon_lr", 0.5),
+    ):
+        with pytest.raises(UserError, match=f"cannot resume with {field}"):
+            train(override(run, {field: value}), dataset, tmp_path / "resumed", resume="auto")
+
+
+def test_what_muon_cannot_do_is_refused() -> None:
+    run = override(tiny("gpt"), MUON)
+    check_whole(run, 1)
+    check_whole(tiny("gpt"), 8)
+    with pytest.raises(UserError, match=r"optim\.algorithm = muon runs on one device, not on 2"):
+        check_whole(run, 2)
+    with pytest.raises(UserError, match=r"muon needs train\.weight_storage = fp32, not bf16"):
+        override(run, {"train.weight_storage": "bf16"})
