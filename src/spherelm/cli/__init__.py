@@ -27,6 +27,7 @@ VERBS = {
     "export": "a Hugging Face folder with safetensors",
     "import": "an exported folder -> a checkpoint of ours, bit for bit",
     "bench": "speed of a step, of the kernels, of decoding and of the data, GPT beside nGPT",
+    "reproduce": "the runs, tables and figures of a study in docs/results",
     "info": "parameters, FLOPs and memory of a configuration, without allocating it",
 }
 
@@ -143,7 +144,7 @@ def _say(error: UserError) -> int:
 
 
 def _help() -> str:
-    verbs = "\n".join(f"  {verb:<9} {what}" for verb, what in VERBS.items())
+    verbs = "\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())
     return (
         "spherelm: nGPT, the normalized Transformer, beside its GPT baseline\n\n"
         "usage: spherelm VERB [options]      (spherelm VERB --help for its options)\n\n"

@@ -1,0 +1,123 @@
+"""A baseline's loss over tokens, and the factor: tokens it needs / tokens that another needs.
+
+    L(D) = E + A·D^−b        from four budgets on
+    L(D) = A·D^−b            (a straight line in logarithms) with two or three
+
+Only ends of finished schedules are compared. With seeds, an interval: every budget's seeds are
+drawn again with replacement, on both sides, and all is fitted anew.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+Losses = Mapping[int, Sequence[float]]
+"""By tokens: the final loss of each seed."""
+
+DRAWS = 1000
+EXTRAPOLATE = 2.0
+"""How far beyond the largest budget of the baseline its fit is believed, at most."""
+_EXPONENTS = [0.01 * 1.03**i for i in range(160)]  # 0.01 to 1.1
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """E + A·D^−b"""
+
+    E: float
+    A: float
+    b: float
+
+    def loss(self, tokens: float) -> float:
+        return self.E + self.A * tokens**-self.b
+
+    def tokens(self, loss: float) -> float:
+        """Where the law reaches `loss`; infinite where it never does."""
+        return (self.A / (loss - self.E)) ** (1 / self.b) if loss > self.E else math.inf
+
+
+def fit(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
+    """The law nearest to (tokens, loss) by squares; None where they are too few or do not fall."""
+    budgets = len({tokens for tokens, _ in points})
+    if budgets < 2:
+        return None
+    if budgets < 4:
+        slope, start = _line([math.log(d) for d, _ in points], [math.log(y) for _, y in points])
+        return PowerLaw(0.0, math.exp(start), -slope) if slope < 0 else None
+    laws = [law for b in _EXPONENTS if (law := _at(b, points)) is not None]
+    return min(laws, key=lambda law: _error(law, points), default=None)
+
+
+def _at(b: float, points: Sequence[tuple[float, float]]) -> PowerLaw | None:
+    """The best E and A for an exponent: a line over D^−b."""
+    A, E = _line([d**-b for d, _ in points], [y for _, y in points])
+    return PowerLaw(E, A, b) if A > 0 and E >= 0 else None
+
+
+def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
+    """Slope and intercept of the line nearest by squares."""
+    slope, intercept = statistics.linear_regression(xs, ys)
+    return slope, intercept
+
+
+def _error(law: PowerLaw, points: Sequence[tuple[float, float]]) -> float:
+    return sum((law.loss(d) - y) ** 2 for d, y in points)
+
+
+@dataclass(frozen=True)
+class Factor:
+    """How many times the tokens of a run the baseline needs for its loss."""
+
+    tokens: int
+    needed: float
+    extrapolated: bool
+    """Whether the baseline's fit had to go beyond its largest budget."""
+    low: float | None = None
+    high: float | None = None
+    """The interval of 90 %; unset where nothing has more than one seed."""
+
+    @property
+    def value(self) -> float:
+        return self.needed / self.tokens
+
+
+def factor(baseline: Losses, tokens: int, losses: Sequence[float]) -> Factor | None:
+    """What the baseline needs for the loss that another arm has after `tokens`.
+
+    None where there is no fit, or it would be asked too far beyond what was measured.
+    """
+    law = fit([(d, statistics.fmean(seeds)) for d, seeds in baseline.items()])
+    if law is None:
+        return None
+    needed = law.tokens(statistics.fmean(losses))
+    if needed > EXTRAPOLATE * max(baseline):
+        return None
+    beyond = needed > max(baseline)
+    if max(len(losses), *map(len, baseline.values())) < 2:
+        return Factor(tokens, needed, beyond)
+    found = sorted(_drawn(baseline, losses))
+    low, high = found[int(0.05 * len(found))], found[math.ceil(0.95 * len(found)) - 1]
+    return Factor(tokens, needed, beyond, low / tokens, high / tokens)
+
+
+def _drawn(baseline: Losses, losses: Sequence[float]) -> list[float]:
+    """Tokens needed, for seeds drawn again; a budget of one seed gets the others' spread."""
+    groups = [list(seeds) for seeds in (*baseline.values(), losses)]
+    variances = [statistics.variance(seeds) for seeds in groups if len(seeds) > 1]
+    spread = math.sqrt(statistics.fmean(variances))
+    draw = random.Random(0)
+    found = []
+    for _ in range(DRAWS):
+        means = [
+            statistics.fmean(draw.choices(seeds, k=len(seeds)))
+            if len(seeds) > 1
+            else draw.gauss(seeds[0], spread)
+            for seeds in groups
+        ]
+        law = fit(list(zip(baseline, means[:-1], strict=True)))
+        found.append(math.inf if law is None else law.tokens(means[-1]))
+    return found

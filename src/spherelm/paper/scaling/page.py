@@ -1,0 +1,209 @@
+"""Tables and figures of the study, from the records alone.
+
+The tables stand in a page between two marks and are written there again; all around them is
+written by people.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spherelm import durable
+from spherelm.config import RunConfig
+from spherelm.config_io import flatten, to_dict
+from spherelm.errors import UserError
+from spherelm.paper.scaling import fit, store
+from spherelm.paper.scaling.grid import ARMS
+from spherelm.paper.scaling.store import Record
+from spherelm.plots.charts import Chart, Line, Role
+from spherelm.plots.figures import write_figures
+
+PAGE = "headline.md"
+BEGIN, END = "<!-- scaling: begin -->", "<!-- scaling: end -->"
+BASELINE = "gpt"
+"""The arm whose fit the factors are read off: GPT of the paper's kind."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best setting of an arm at a budget: the final loss of each of its seeds."""
+
+    arm: str
+    context: int
+    tokens: int
+    runs: tuple[Record, ...]
+
+    @property
+    def losses(self) -> list[float]:
+        return [run.loss for run in self.runs]
+
+    @property
+    def loss(self) -> float:
+        return statistics.fmean(self.losses)
+
+
+def arm_of(run: RunConfig) -> str:
+    """The arm that a configuration belongs to."""
+    fields = dict(flatten(to_dict(run)))
+    fits = [
+        name
+        for name, arm in ARMS.items()
+        if arm.ngpt == (run.model.arch == "ngpt")
+        and all(fields.get(key) == value for key, value in arm.fields.items())
+    ]
+    return max(fits, key=lambda name: len(ARMS[name].fields))
+
+
+def best_settings(records: Sequence[Record]) -> list[Best]:
+    """For each arm, context and budget, the setting with the lowest mean loss over its seeds."""
+    settings: dict[tuple[str, int, int], dict[str, list[Record]]] = {}
+    for record in records:
+        if record.finished:
+            key = (arm_of(record.config), record.config.model.context, record.tokens)
+            setting = record.id.rpartition("-s")[0]
+            settings.setdefault(key, defaultdict(list))[setting].append(record)
+    found = []
+    for (arm, context, tokens), runs in settings.items():
+        best = min(runs.values(), key=lambda seeds: statistics.fmean(r.loss for r in seeds))
+        found.append(Best(arm, context, tokens, tuple(best)))
+    return sorted(found, key=lambda b: (list(ARMS).index(b.arm), b.context, b.tokens))
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def tables(records: Sequence[Record]) -> str:
+    """All tables of the page, as Markdown."""
+    return "\n".join((*_run_rows(records), "", *_factor_rows(best_settings(records))))
+
+
+def _run_rows(records: Sequence[Record]) -> Iterator[str]:
+    yield "Every run, best first within its context and budget:"
+    yield ""
+    yield "| context | tokens | arm | schedule | rate | seed | final loss | seconds of steps |"
+    yield "|---|---|---|---|---|---|---|---|"
+    ranked = sorted(
+        records,
+        key=lambda r: (r.config.model.context, r.tokens, not r.finished, r.curve[-1:][0][1:]),
+    )
+    for record in ranked:
+        run = record.config
+        loss = f"{record.loss:.3f}" if record.finished else "did not finish"
+        yield (
+            f"| {run.model.context // 1024}k | {record.tokens / 1e6:.0f}M "
+            f"| {ARMS[arm_of(run)].title} | {_schedule(run)} | {_rate(run)} "
+            f"| {run.train.seed} | {loss} | {record.seconds:.0f} |"
+        )
+
+
+def _schedule(run: RunConfig) -> str:
+    rho = f", ρ {run.optim.log_rho:g}" if run.optim.schedule == "log" else ""
+    return f"{run.optim.schedule}{rho}"
+
+
+def _rate(run: RunConfig) -> str:
+    optim = run.optim
+    if optim.algorithm != "muon":
+        return f"{optim.lr:g}"
+    muon = optim.lr if optim.muon_lr is None else optim.muon_lr
+    return f"{optim.lr:g}, Muon {muon:g}"
+
+
+def _factor_rows(bests: Sequence[Best]) -> Iterator[str]:
+    yield f"Tokens that {ARMS[BASELINE].title} needs for the loss at which an arm ends:"
+    yield ""
+    yield "| context | arm | its tokens | its loss | seeds | GPT's tokens | factor | 90 % |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for context in sorted({b.context for b in bests}):
+        here = [b for b in bests if b.context == context]
+        baseline = {b.tokens: b.losses for b in here if b.arm == BASELINE}
+        for b in here:
+            if b.arm == BASELINE:
+                continue
+            yield (
+                f"| {context // 1024}k | {ARMS[b.arm].title} | {b.tokens / 1e6:.0f}M "
+                f"| {b.loss:.3f} | {len(b.runs)} | {_factor(baseline, b)} |"
+            )
+
+
+def _factor(baseline: fit.Losses, best: Best) -> str:
+    found = fit.factor(baseline, best.tokens, best.losses) if baseline else None
+    if found is None:
+        return "beyond what was measured | - | -"
+    beyond = " (extrapolated)" if found.extrapolated else ""
+    interval = "one seed" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
+    return f"{found.needed / 1e6:.0f}M{beyond} | {found.value:.2f} | {interval}"
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def charts(records: Sequence[Record]) -> list[Chart]:
+    """Final loss over tokens for every arm, a chart a context; and the curves of one budget."""
+    bests = best_settings(records)
+    found = []
+    for context in sorted({b.context for b in bests}):
+        here = [b for b in bests if b.context == context]
+        size = f"{context // 1024}k"
+        found.append(
+            _chart(
+                f"scaling-{size}",
+                f"Final validation loss over tokens, {size} context",
+                [(arm, _ends(here, arm)) for arm in ARMS if _ends(here, arm)],
+            )
+        )
+        longest = max(b.tokens for b in here)
+        curves = [(b.arm, _late(b.runs[0])) for b in here if b.tokens == longest]
+        found.append(
+            _chart(f"curves-{size}", f"The runs of {longest / 1e6:.0f}M tokens, {size}", curves)
+        )
+    return found
+
+
+def _ends(bests: Sequence[Best], arm: str) -> list[tuple[float, float]]:
+    return [(b.tokens / 1e6, b.loss) for b in bests if b.arm == arm]
+
+
+def _late(run: Record) -> list[tuple[float, float]]:
+    """The curve after a fifth of the run: what comes before would press the rest flat."""
+    return [(tokens / 1e6, loss) for tokens, loss in run.curve if tokens > 0.2 * run.tokens]
+
+
+def _chart(name: str, title: str, lines: Sequence[tuple[str, list[tuple[float, float]]]]) -> Chart:
+    ends = "; ".join(f"{ARMS[arm].title} ends at {points[-1][1]:.3f}" for arm, points in lines)
+    return Chart(
+        name=name,
+        title=title,
+        description=f"{ends}.",
+        x_label="million tokens",
+        y_label="validation loss",
+        lines=[Line(ARMS[arm].title, _role(arm), points) for arm, points in lines],
+    )
+
+
+def _role(arm: str) -> Role:
+    if arm == BASELINE:
+        return "gpt"
+    return "ngpt" if arm == "ngpt" else "other"
+
+
+# --- the page ------------------------------------------------------------------------------------
+
+
+def redraw(results: Path) -> list[Path]:
+    """Write the tables and figures in the folder `results` again from its data."""
+    records = store.read(results / "data" / "scaling")
+    if not any(record.finished for record in records):
+        raise UserError(f"{results}/data/scaling holds no finished run to draw")
+    page = results / PAGE
+    text = page.read_text() if page.is_file() else f"# The study\n\n{BEGIN}\n{END}\n"
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise UserError(f"{page} has no lines {BEGIN} and {END} between which to write")
+    durable.write_text(page, f"{before}{BEGIN}\n\n{tables(records)}\n\n{END}{after}")
+    return [page, *(write_figures(charts(records), results) or [])]

@@ -1,0 +1,107 @@
+"""The record that is kept of a run, small enough for a repository.
+
+    ID/config.toml      the whole configuration
+    ID/metrics.jsonl    the curve: every evaluation, and a loss of training now and then
+    ID/result.json      how it ended, in how many seconds, with what
+
+From these alone every table and figure is drawn again. The folder of data is left out of the
+configuration: it is where it was on one machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spherelm import durable, records
+from spherelm.config import RunConfig
+from spherelm.config_io import read_toml, to_toml
+from spherelm.runs.run_dir import RunDir
+
+EVERY = 20
+"""Steps between the losses of training that are kept."""
+KEPT = ("step", "tokens", "loss", "lr", "grad_norm", "val_loss", "val_bits_per_byte")
+
+
+@dataclass(frozen=True)
+class Record:
+    """A run as its record has it."""
+
+    id: str
+    config: RunConfig
+    curve: tuple[tuple[int, float], ...]
+    """(tokens, validation loss) of each evaluation."""
+    finished: bool
+    """Whether its schedule came to its end: only such runs are compared."""
+    seconds: float
+    """Of its training steps alone, with whatever else the device did meanwhile."""
+    made_with: Mapping[str, Any]
+
+    @property
+    def tokens(self) -> int:
+        return self.config.train.steps * self.config.tokens_per_step
+
+    @property
+    def loss(self) -> float:
+        """The validation loss at its end."""
+        return self.curve[-1][1]
+
+
+def keep(run: Path, folder: Path, name: str) -> None:
+    """Write the record of the run directory `run` as `folder`/`name`."""
+    run_dir, target = RunDir(run), folder / name
+    config = run_dir.read_config()
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, path=None))
+    metrics, speed = _lines(run_dir.metrics), _lines(run_dir.speed)
+    target.mkdir(parents=True, exist_ok=True)
+    durable.write_text(target / "config.toml", to_toml(config))
+    durable.write_text(target / "metrics.jsonl", "".join(_thinned(metrics)))
+    env = records.read(run_dir.env)
+    result = {
+        "finished": bool(metrics) and metrics[-1]["step"] == config.train.steps,
+        "seconds": round(sum(line["seconds"] for line in speed if "seconds" in line), 2),
+        "made_with": {key: env[key] for key in ("torch", "gpu", "started") if key in env},
+    }
+    durable.write_text(target / "result.json", json.dumps(result, indent=1) + "\n")
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        return []
+    return [records.parse(line, path) for line in path.read_bytes().splitlines()]
+
+
+def _thinned(metrics: Iterable[Mapping[str, Any]]) -> Iterable[str]:
+    for line in metrics:
+        if "val_loss" in line or line["step"] % EVERY == 0:
+            kept = {key: line[key] for key in KEPT if key in line}
+            short = {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in kept.items()}
+            yield json.dumps(short) + "\n"
+
+
+def has(folder: Path, name: str) -> bool:
+    """Whether there is a record of a finished run of this name."""
+    result = folder / name / "result.json"
+    return result.is_file() and records.read(result).get("finished") is True
+
+
+def read(folder: Path) -> list[Record]:
+    """All records of a folder, by name; those of unfinished runs too."""
+    return [_read_one(path.parent) for path in sorted(folder.glob("*/result.json"))]
+
+
+def _read_one(folder: Path) -> Record:
+    result = records.read(folder / "result.json")
+    lines = _lines(folder / "metrics.jsonl")
+    return Record(
+        id=folder.name,
+        config=read_toml(folder / "config.toml", RunConfig()),
+        curve=tuple((line["tokens"], line["val_loss"]) for line in lines if "val_loss" in line),
+        finished=records.field(result, "finished", bool, folder / "result.json"),
+        seconds=records.field(result, "seconds", (int, float), folder / "result.json"),
+        made_with=result.get("made_with", {}),
+    )

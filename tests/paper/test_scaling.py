@@ -1,0 +1,218 @@
+"""The study's harness: what is run, what is kept, and the factor that is read off it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from spherelm.cli import main
+from spherelm.config_io import to_toml
+from spherelm.errors import UserError
+from spherelm.paper.scaling import fit, grid, page, store
+from spherelm.paper.scaling.grid import GRID, Point
+
+ROOT = Path(__file__).parents[2]
+LAW = fit.PowerLaw(E=2.5, A=90.0, b=0.25)
+BUDGETS = (46, 92, 184, 368)
+
+
+def made_up(folder: Path, point: Point, loss: float, finished: bool = True) -> None:
+    """A record as a run would leave it, with the loss given."""
+    target = folder / point.id
+    target.mkdir(parents=True)
+    config = point.config()
+    (target / "config.toml").write_text(to_toml(config))
+    half, whole = config.train.steps // 2, config.train.steps
+    lines = [
+        {"step": step, "tokens": step * grid.TOKENS_PER_STEP, "val_loss": value}
+        for step, value in ((half, loss + 0.5), (whole if finished else half + 1, loss))
+    ]
+    (target / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (target / "result.json").write_text(json.dumps({"finished": finished, "seconds": 80.0}))
+
+
+def tokens(millions: int) -> int:
+    return Point("gpt", millions).steps * grid.TOKENS_PER_STEP
+
+
+# --- the grid ------------------------------------------------------------------------------------
+
+
+def test_every_run_has_a_name_of_its_own_and_a_sound_configuration() -> None:
+    assert len({point.id for point in GRID}) == len(GRID)
+    for point in GRID:
+        run = point.config()
+        assert run.tokens_per_step == 65_536
+        assert run.train.steps * 65_536 == pytest.approx(point.millions * 1e6, rel=2e-3)
+        assert run.optim.schedule == point.schedule
+        assert page.arm_of(run) == point.arm
+
+
+def test_the_baseline_is_not_handicapped() -> None:
+    """The init, warmup and decay with which GPT ends best, and the schedules that nGPT has."""
+    gpt = Point("gpt", 92).config()
+    assert gpt.model.init_std == pytest.approx(1 / math.sqrt(512))
+    assert (gpt.optim.warmup_steps, gpt.optim.weight_decay) == (140, 0.1)
+    offered = {
+        arm: {(p.millions, p.schedule) for p in GRID if p.arm == arm} for arm in ("gpt", "ngpt")
+    }
+    assert offered["gpt"] == offered["ngpt"]
+
+
+def test_names_are_chosen_by_pattern() -> None:
+    assert {p.arm for p in grid.chosen("ngpt-4k-46m-*")} == {"ngpt"}
+    with pytest.raises(UserError, match="no run is called 'ngtp"):
+        grid.chosen("ngtp*")
+
+
+# --- the fit -------------------------------------------------------------------------------------
+
+
+def test_a_law_is_found_again() -> None:
+    law = fit.fit([(tokens(d), LAW.loss(tokens(d))) for d in BUDGETS])
+    assert law is not None
+    # The exponent is looked for in steps of 3 %.
+    assert law.b == pytest.approx(LAW.b, rel=0.02)
+    assert law.loss(tokens(130)) == pytest.approx(LAW.loss(tokens(130)), abs=2e-3)
+    assert LAW.tokens(LAW.loss(1e8)) == pytest.approx(1e8)
+    assert LAW.tokens(2.4) == math.inf
+
+
+def test_two_budgets_give_a_straight_line_and_one_gives_nothing() -> None:
+    line = fit.PowerLaw(E=0.0, A=40.0, b=0.13)
+    law = fit.fit([(d, line.loss(d)) for d in (5e7, 1e8)])
+    assert law is not None
+    assert (law.E, law.A, law.b) == pytest.approx((0.0, 40.0, 0.13))
+    assert fit.fit([(5e7, 4.0), (5e7, 4.1)]) is None
+    assert fit.fit([(5e7, 4.0), (1e8, 4.1)]) is None  # it does not fall
+
+
+@pytest.mark.parametrize("true_factor", [1.3, 2.0, 3.5])
+def test_a_factor_known_by_construction_is_found(true_factor: float) -> None:
+    baseline = {tokens(d): [LAW.loss(tokens(d))] for d in BUDGETS}
+    found = fit.factor(baseline, tokens(92), [LAW.loss(true_factor * tokens(92))])
+    assert found is not None
+    assert found.value == pytest.approx(true_factor, rel=0.01)
+    assert found.low is None
+    assert not found.extrapolated
+
+
+def test_far_beyond_the_baseline_there_is_no_factor() -> None:
+    baseline = {tokens(d): [LAW.loss(tokens(d))] for d in BUDGETS}
+    near = fit.factor(baseline, tokens(368), [LAW.loss(1.5 * tokens(368))])
+    assert near is not None
+    assert near.extrapolated
+    assert fit.factor(baseline, tokens(368), [LAW.loss(2.5 * tokens(368))]) is None
+
+
+def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth() -> None:
+    def widths(spread: float) -> tuple[float, float]:
+        def seeds(loss: float) -> Sequence[float]:
+            return [loss - spread, loss, loss + spread]
+
+        baseline = {tokens(d): seeds(LAW.loss(tokens(d))) for d in BUDGETS}
+        found = fit.factor(baseline, tokens(92), seeds(LAW.loss(2 * tokens(92))))
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        assert found.low < 2 < found.high
+        return found.low, found.high
+
+    (low, high), (lower, higher) = widths(0.005), widths(0.02)
+    assert lower < low
+    assert high < higher
+    assert high - low < 0.5
+
+
+# --- records, tables, figures --------------------------------------------------------------------
+
+
+def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
+    folder = tmp_path / "data" / "scaling"
+    for millions in BUDGETS:
+        made_up(folder, Point("gpt", millions), LAW.loss(tokens(millions)))
+    made_up(folder, Point("gpt", 92, lr=1e-3), 9.0)  # a worse rate: not what is compared
+    made_up(folder, Point("ngpt", 92), LAW.loss(2 * tokens(92)))
+    made_up(folder, Point("ngpt-muon", 92), 2.0, finished=False)  # below all, and never ended
+    (tmp_path / page.PAGE).write_text(f"above\n{page.BEGIN}\nold\n{page.END}\nbelow\n")
+    paths = page.redraw(tmp_path)
+    text = (tmp_path / page.PAGE).read_text()
+    assert text.startswith("above\n")
+    assert text.endswith("below\n")
+    assert "old" not in text
+    (row,) = (line for line in text.splitlines() if line.startswith("| 4k | nGPT | 92M"))
+    assert float(row.split("|")[7]) == pytest.approx(2.0, abs=0.03)
+    assert "one seed" in row
+    assert "| nGPT, Muon | linear | 0.008, Muon 0.008 | 0 | did not finish |" in text
+    assert {p.name for p in paths} == {page.PAGE, "scaling-4k.png", "curves-4k.png"}
+    before = text
+    page.redraw(tmp_path)
+    assert (tmp_path / page.PAGE).read_text() == before
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no finished run"):
+        page.redraw(tmp_path)
+    made_up(tmp_path / "data" / "scaling", Point("gpt", 46), 4.0)
+    (tmp_path / page.PAGE).write_text("no marks\n")
+    with pytest.raises(UserError, match="has no lines"):
+        page.redraw(tmp_path)
+
+
+def test_the_page_in_the_repository_is_that_of_its_data() -> None:
+    results = ROOT / "docs" / "results"
+    records = store.read(results / "data" / "scaling")
+    assert records
+    assert page.tables(records) in (results / page.PAGE).read_text()
+
+
+# --- runs ----------------------------------------------------------------------------------------
+
+
+def test_a_rehearsal_trains_keeps_skips_and_draws(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two tiny runs, each a process of its own; the second call finds nothing left to do."""
+    command = ["reproduce", "scaling", "--rehearse", "--only", "*-muon-4k-92m-*"]
+    command += ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
+    assert main(command) == 0
+    said = capsys.readouterr().out
+    assert "0 of 2 runs are done already" in said
+    assert "0 runs left" in said
+    for record in store.read(tmp_path / "results" / "data" / "scaling"):
+        assert record.finished
+        assert record.config.optim.algorithm == "muon"
+        assert record.config.data.path is None
+        assert [tokens for tokens, _ in record.curve] == [1024, 2048, 3072]
+        assert 0 < record.loss < math.log(257)
+        assert record.made_with["torch"]
+    assert main(command) == 0
+    assert "2 of 2 runs are done already" in capsys.readouterr().out
+    assert main([*command, "--list"]) == 0
+    assert capsys.readouterr().out.count("done") == 2
+
+
+def test_what_is_missing_is_said_before_anything_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["reproduce", "scaling", "--out", str(tmp_path / "runs")]) == 2
+    assert "--data must be given" in capsys.readouterr().err
+    assert main(["reproduce", "scaling", "--data", str(tmp_path)]) == 2
+    assert "--out must be given" in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_not_begun_that_would_not_end_in_time(tmp_path: Path) -> None:
+    from spherelm.paper.scaling.runner import Study
+
+    said: list[str] = []
+    points = [Point("gpt", 46)]
+    study = Study(points, None, tmp_path, tmp_path / "records", seconds=0.0, say=said.append)
+    study.run()
+    assert said[-1] == "out of time: 1 runs are left"
+    assert dataclasses.replace(study, points=[]).run() is None
