@@ -42,13 +42,16 @@ def switches(*names: str) -> list[tuple[str, Any]]:
 
 MISTAKES: dict[type, list[tuple[str, Any]]] = {
     OptimConfig: [
-        *positive("lr", "eps", "decay_share", "log_rho"),
+        *positive("lr", "eps", "decay_share", "log_rho", "gate_exponent", "gate_eps"),
         *not_negative("final_lr", "weight_decay", "grad_clip"),
         *fractions("beta1", "beta2", "muon_momentum"),
         ("decay_share", 1.1),
         ("schedule", "cosin"),
         ("algorithm", "sgd"),
-        *((name, value) for name, value in positive("muon_lr") if value is not None),
+        *((n, v) for n, v in positive("muon_lr", "angle_cap") if v is not None),
+        *switches("logit_preconditioning"),
+        ("lr_groups", "two"),
+        *whole("base_d_model", "base_steps", least=1),
         *whole("warmup_steps", least=0),
     ],
     DataConfig: [("path", 3), *switches("within_documents", "restart_positions")],
@@ -189,7 +192,7 @@ def test_a_file_gives_only_what_it_changes(tmp_path: Path) -> None:
         ("[model]\nn_head = 4\n", "unknown key model.n_head; did you mean 'n_heads'?"),
         ("[modle]\nn_heads = 4\n", "unknown key modle; did you mean 'model'?"),
         ("[model.s_z]\nintit = 4\n", "unknown key model.s_z.intit; did you mean 'init'?"),
-        ("[optim]\nzzz = 4\n", "unknown key optim.zzz; valid: algorithm, beta1, beta2"),
+        ("[optim]\nzzz = 4\n", "unknown key optim.zzz; valid: algorithm, angle_cap, base"),
         ("[model]\ns_z = 4\n", "model.s_z must be a table of fields, not 4"),
         ("model = 4\n", "model must be a table of fields, not 4"),
         ("[optim]\nlr = nan\n", "optim.lr must be a finite number above 0, not nan"),

@@ -24,7 +24,8 @@ from spherelm.validate import (
 Precision = Literal["auto", "fp32", "bf16"]
 WeightStorage = Literal["fp32", "bf16"]
 Schedule = Literal["cosine", "linear", "wsd", "log"]
-Algorithm = Literal["adamw", "muon"]
+Algorithm = Literal["adamw", "muon", "gated_adamw"]
+RateGroups = Literal["one", "nugpt"]
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,28 @@ class OptimConfig:
     log_rho: float = 0.1
     """rho of the log schedule: the smaller, the earlier the rate falls. The value is ours."""
     algorithm: Algorithm = "adamw"
-    """adamw, or muon for the matrices of the blocks with AdamW for all else."""
+    """adamw; muon for the matrices of the blocks with AdamW for all else; or gated_adamw, whose
+    small steps are made smaller (arXiv 2608.01284)."""
     muon_lr: float | None = None
     """The highest learning rate of Muon, whose steps are scaled to AdamW's size. Unset: lr."""
     muon_momentum: float = 0.95
     """Muon's decay rate of the mean of gradients."""
+    gate_exponent: float = 0.5
+    """How sharply GatedAdamW's gate closes; 1 is Adam with gate_eps for its epsilon."""
+    gate_eps: float = 1e-6
+    """Root of the mean squared gradient at which GatedAdamW halves a step. The value is ours."""
+    logit_preconditioning: bool = False
+    """Whether to divide all gradients but that of s_z by the mean of s_z (nGPT; arXiv
+    2608.01284)."""
+    angle_cap: float | None = None
+    """The largest angle, in radians, by which a step at the highest rate may turn a vector of a
+    block; in proportion at lower rates (nGPT; arXiv 2608.01284). Unset: no such limit."""
+    lr_groups: RateGroups = "one"
+    """one rate for all, or nugpt: by kind of parameter, width and steps (arXiv 2604.27077)."""
+    base_d_model: int | None = None
+    """Width at which lr was tuned, for lr_groups = nugpt. Unset: the model's own."""
+    base_steps: int | None = None
+    """Steps with which lr was tuned, for lr_groups = nugpt. Unset: the run's own."""
 
     def __post_init__(self) -> None:
         require_positive("optim.lr", self.lr)
@@ -79,6 +97,15 @@ class OptimConfig:
         if self.muon_lr is not None:
             require_positive("optim.muon_lr", self.muon_lr)
         require_fraction("optim.muon_momentum", self.muon_momentum)
+        require_positive("optim.gate_exponent", self.gate_exponent)
+        require_positive("optim.gate_eps", self.gate_eps)
+        require_bool("optim.logit_preconditioning", self.logit_preconditioning)
+        if self.angle_cap is not None:
+            require_positive("optim.angle_cap", self.angle_cap)
+        require_choice("optim.lr_groups", self.lr_groups, get_args(RateGroups))
+        for name in ("base_d_model", "base_steps"):
+            if getattr(self, name) is not None:
+                require_int(f"optim.{name}", getattr(self, name))
 
 
 @dataclass(frozen=True)
@@ -217,11 +244,14 @@ class RunConfig:
                 "optim.weight_decay must be 0 for nGPT, whose weights have unit norm, "
                 f"not {self.optim.weight_decay}"
             )
-        if self.optim.algorithm == "muon" and self.train.weight_storage != "fp32":
+        if self.optim.algorithm != "adamw" and self.train.weight_storage != "fp32":
             raise UserError(
-                "optim.algorithm = muon needs train.weight_storage = fp32, "
+                f"optim.algorithm = {self.optim.algorithm} needs train.weight_storage = fp32, "
                 f"not {self.train.weight_storage}"
             )
+        for name in ("logit_preconditioning", "angle_cap"):
+            if self.model.arch == "gpt" and getattr(self.optim, name):
+                raise UserError(f"optim.{name} belongs to model.arch = 'ngpt'; unset it for a GPT")
         attention = self.train.attention
         if attention in ("flash", "fa3", "fa4") and self.data.within_documents:
             raise UserError(

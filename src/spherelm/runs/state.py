@@ -15,21 +15,21 @@ from torch import Tensor
 
 from spherelm import records
 from spherelm.model.transformer import Transformer
-from spherelm.optim.adamw import AdamW
-from spherelm.optim.muon import MuonAndAdamW
+from spherelm.optim.build import Optimizer, parts
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 MUON_MOMENTS = ("momentum_buffer",)
 
 
-def _parts(optimizer: AdamW | MuonAndAdamW) -> list[tuple[torch.optim.Optimizer, tuple[str, ...]]]:
+def _parts(optimizer: Optimizer) -> list[tuple[torch.optim.Optimizer, tuple[str, ...]]]:
     """The optimizers that share the parameters, each with the names of its moments."""
-    if isinstance(optimizer, AdamW):
-        return [(optimizer, MOMENTS)]
-    return [(optimizer.muon, MUON_MOMENTS), (optimizer.adamw, MOMENTS)]
+    return [
+        (part, MUON_MOMENTS if isinstance(part, torch.optim.Muon) else MOMENTS)
+        for part in parts(optimizer)
+    ]
 
 
-def collect_tensors(model: Transformer, optimizer: AdamW | MuonAndAdamW) -> dict[str, Tensor]:
+def collect_tensors(model: Transformer, optimizer: Optimizer) -> dict[str, Tensor]:
     """All tensors of a run by name, those of the optimizer made if they do not exist yet.
 
     model.NAME for parameters and buffers, exp_avg.NAME and exp_avg_sq.NAME for Adam's moments,
@@ -55,10 +55,7 @@ def collect_tensors(model: Transformer, optimizer: AdamW | MuonAndAdamW) -> dict
 
 
 def restore_tensors(
-    model: Transformer,
-    optimizer: AdamW | MuonAndAdamW,
-    tensors: Mapping[str, Tensor],
-    step: int,
+    model: Transformer, optimizer: Optimizer, tensors: Mapping[str, Tensor], step: int
 ) -> None:
     """Give the optimizer its moments back; the model's tensors were filled in place."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}

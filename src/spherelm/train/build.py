@@ -10,8 +10,7 @@ from spherelm.data.loader import BlockReader
 from spherelm.errors import UserError
 from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
-from spherelm.optim.adamw import AdamW
-from spherelm.optim.muon import MuonAndAdamW
+from spherelm.optim import build
 
 
 def build_model(run: RunConfig, device: torch.device) -> Transformer:
@@ -22,25 +21,17 @@ def build_model(run: RunConfig, device: torch.device) -> Transformer:
     return model.to(device)
 
 
-def build_optimizer(run: RunConfig, model: Transformer) -> AdamW | MuonAndAdamW:
+def build_optimizer(run: RunConfig, model: Transformer) -> build.Optimizer:
     """The optimizer that the configuration describes."""
-    optim = run.optim
-    if optim.algorithm == "muon":
-        return MuonAndAdamW(model, optim)
-    return AdamW(
-        model,
-        lr=optim.lr,
-        betas=(optim.beta1, optim.beta2),
-        eps=optim.eps,
-        weight_decay=optim.weight_decay,
-    )
+    return build.build_optimizer(model, run.optim, run.train.steps)
 
 
 def check_whole(run: RunConfig, world_size: int) -> None:
     """Refuse an optimizer that needs whole matrices where several devices would share them."""
-    if run.optim.algorithm == "muon" and world_size > 1:
+    if run.optim.algorithm != "adamw" and world_size > 1:
         raise UserError(
-            f"optim.algorithm = muon runs on one device, not on {world_size}; use adamw there"
+            f"optim.algorithm = {run.optim.algorithm} runs on one device, not on {world_size}; "
+            "use adamw there"
         )
 
 

@@ -28,6 +28,7 @@ from spherelm.distributed.agreement import facts
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import Evaluation, evaluate, summed_loss
 from spherelm.ops.device import peak_memory, prepare_torch, products
+from spherelm.optim.recipes.logit_gradient import precondition_
 from spherelm.optim.schedule import rate
 from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs import run_dir as run_dirs
@@ -276,6 +277,8 @@ class Trainer:
         loss = self._accumulate_gradients(next(self.loader))
         self._at("the sum over all processes")
         average_factor_gradients(self.model, self.processes)
+        if run.optim.logit_preconditioning:
+            precondition_(self.model)
         gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
         shares = torch.stack((loss, squared_norm(gradients, self.processes), *self._signs()))
         values = self.processes.sum_(shares)  # one small message a step

@@ -41,6 +41,7 @@ class Arm:
 
 _QK = {"model.gpt_qk_norm": True}
 _MUON = {"optim.algorithm": "muon"}
+_GATED = {"optim.algorithm": "gated_adamw"}
 ARMS: dict[str, Arm] = {
     "gpt": Arm("GPT", 2e-3),
     "gpt-qk": Arm("GPT, QK-norm", 4e-3, _QK),
@@ -48,6 +49,15 @@ ARMS: dict[str, Arm] = {
     "gpt-qk-muon": Arm("GPT, QK-norm, Muon", 4e-3, {**_QK, **_MUON}),
     "ngpt": Arm("nGPT", 8e-3, ngpt=True),
     "ngpt-muon": Arm("nGPT, Muon", 8e-3, _MUON, ngpt=True),
+    "ngpt-lgp": Arm(
+        "nGPT, logit gradient preconditioning",
+        8e-3,
+        {"optim.logit_preconditioning": True},
+        ngpt=True,
+    ),
+    "ngpt-gated": Arm("nGPT, GatedAdamW", 8e-3, _GATED, ngpt=True),
+    "gpt-gated": Arm("GPT, GatedAdamW", 2e-3, _GATED),
+    "ngpt-cap": Arm("nGPT, angle cap 0.05", 8e-3, {"optim.angle_cap": 0.05}, ngpt=True),
 }
 
 
@@ -139,6 +149,10 @@ def rehearsed(run: RunConfig) -> RunConfig:
     return override(run, fields)
 
 
+_SCHEDULES: tuple[Schedule, ...] = ("log", "wsd")
+"""Beside the straight line, which every other point has, and the cosine."""
+
+
 def _queue() -> list[Point]:
     """First what each arm and schedule gives, then the curves over tokens, then seeds and 1k."""
     arms = [
@@ -150,8 +164,9 @@ def _queue() -> list[Point]:
         Point("gpt", 46),
         Point("ngpt", 46),
     ]
-    schedules: tuple[Schedule, ...] = ("log", "wsd", "cosine")
-    arms += [Point(arm, 46, schedule) for schedule in schedules for arm in ("ngpt", "gpt")]
+    arms += [Point(arm, 46, schedule) for schedule in _SCHEDULES for arm in ("ngpt", "gpt")]
+    arms += [Point(arm, 46) for arm in ("ngpt-lgp", "ngpt-gated", "ngpt-cap", "gpt-gated")]
+    arms += [Point(arm, 46, "cosine") for arm in ("ngpt", "gpt")]
     arms += [
         Point("gpt-qk", 46),
         Point("gpt-muon", 46, muon_lr=4e-3),

@@ -69,13 +69,13 @@ class Study:
     def _has_time(self, point: Point) -> bool:
         if self.seconds is None or not self._done:
             return self.seconds is None or time.monotonic() - self._began < self.seconds
-        busy = sum(p.steps for p in self._active.values()) / 2  # they are half through, on average
-        ahead = (busy + point.steps) * TOKENS_PER_STEP / self._speed()
+        ahead = (tokens_of([*self._active.values()]) / 2 + tokens_of([point])) / self._speed()
         return time.monotonic() - self._began + ahead <= self.seconds
 
     def _speed(self) -> float:
-        """Tokens a second over all finished runs, with all that is not training."""
-        return self._done / (time.monotonic() - self._began)
+        """Tokens a second so far; runs under way count half, which they have done on average."""
+        under_way = tokens_of([*self._active.values()]) / 2
+        return (self._done + under_way) / (time.monotonic() - self._began)
 
     def _start(self, point: Point) -> None:
         config = rehearsed(point.config()) if self.rehearse else point.config()
@@ -98,7 +98,7 @@ class Study:
         self._done += point.steps * TOKENS_PER_STEP
         (record,) = (r for r in store.read(self.records) if r.id == point.id)
         result = f"{record.loss:.4f}" if record.finished else "diverged"
-        rest = tokens_of([*left, *self._active.values()])
+        rest = tokens_of(left) + tokens_of([*self._active.values()]) / 2
         self.say(
             f"{point.id}: {result}; {len(left) + len(self._active)} runs left, "
             f"about {rest / self._speed():.0f} s"

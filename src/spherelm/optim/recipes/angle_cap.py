@@ -1,0 +1,64 @@
+"""Angular step cap (Training nGPT, arXiv 2608.01284): no vector turns too far in one step.
+
+The angle between a row before a step and after it is at most θ_max(t), for the matrices of the
+blocks, not for embeddings. The source's θ_max(t) is not known to us: ours is in proportion to the
+learning rate, `angle_cap` radians at its peak.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from spherelm.model.sphere import local_rows, matrices
+from spherelm.model.transformer import Transformer
+from spherelm.ops.reference import normalize
+
+
+@torch.no_grad()
+def cap_rows_(rows: Tensor, before: Tensor, most: float) -> None:
+    """Put rows whose direction is over `most` radians from the unit rows `before` back to that.
+
+    Turned about the origin, in the plane of the two: before · cos θ + tangent · sin θ. Rows within
+    the angle stay as they are.  (n, D)
+    """
+    after = normalize(rows)
+    # The chord, not the cosine, which cannot tell small angles apart.
+    chord = torch.linalg.vector_norm(after - before, dim=-1, keepdim=True)
+    along = (after * before).sum(-1, keepdim=True)
+    tangent = normalize(after - along * before)
+    turned = before * math.cos(most) + tangent * math.sin(most)
+    rows.copy_(torch.where(chord > 2 * math.sin(most / 2), turned, rows))
+
+
+def cap_angles(
+    optimizers: Iterable[torch.optim.Optimizer], model: Transformer, angle: float
+) -> None:
+    """Cap the steps of the blocks' matrices at `angle` · (rate now / rate when this is called)."""
+    capped = {id(matrix) for _, matrix in matrices(model.blocks)}
+    for optimizer in optimizers:
+        _attach(optimizer, capped, angle)
+
+
+def _attach(optimizer: torch.optim.Optimizer, capped: set[int], angle: float) -> None:
+    held = [
+        (p, group) for group in optimizer.param_groups for p in group["params"] if id(p) in capped
+    ]
+    peaks = [float(group["lr"]) for _, group in held]
+    before: list[Tensor] = []
+
+    def remember(*_arguments: Any) -> None:
+        before[:] = [local_rows(p).detach().clone() for p, _ in held]
+
+    def cap(*_arguments: Any) -> None:
+        for (p, group), old, peak in zip(held, before, peaks, strict=True):
+            cap_rows_(local_rows(p), old, angle * float(group["lr"]) / peak)
+        before.clear()
+
+    if held:
+        optimizer.register_step_pre_hook(remember)
+        optimizer.register_step_post_hook(cap)
