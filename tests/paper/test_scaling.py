@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -108,6 +109,12 @@ def test_far_beyond_the_baseline_there_is_no_factor() -> None:
     assert near is not None
     assert near.extrapolated
     assert fit.factor(baseline, tokens(368), [LAW.loss(2.5 * tokens(368))]) is None
+    two = {d: baseline[d] for d in (tokens(46), tokens(92))}
+    inside = fit.factor(two, tokens(46), [LAW.loss(tokens(80))])
+    assert inside is not None
+    # A line in logarithms between two points of a law with a floor.
+    assert inside.value == pytest.approx(80 / 46, rel=0.03)
+    assert fit.factor(two, tokens(46), [LAW.loss(tokens(95))]) is None
 
 
 def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth() -> None:
@@ -139,17 +146,19 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     made_up(folder, Point("gpt", 92, lr=1e-3), 9.0)  # a worse rate: not what is compared
     made_up(folder, Point("ngpt", 92), LAW.loss(2 * tokens(92)))
     made_up(folder, Point("ngpt-muon", 92), 2.0, finished=False)  # below all, and never ended
+    made_up(folder, Point("gpt-qk", 92), 4.0)  # one budget: no baseline yet
     (tmp_path / page.PAGE).write_text(f"above\n{page.BEGIN}\nold\n{page.END}\nbelow\n")
     paths = page.redraw(tmp_path)
     text = (tmp_path / page.PAGE).read_text()
     assert text.startswith("above\n")
     assert text.endswith("below\n")
     assert "old" not in text
-    (row,) = (line for line in text.splitlines() if line.startswith("| 4k | nGPT | 92M"))
-    assert float(row.split("|")[7]) == pytest.approx(2.0, abs=0.03)
+    (row,) = (line for line in text.splitlines() if line.startswith("| 4k | GPT | nGPT | 92M"))
+    assert not any(line.startswith("| 4k | GPT, QK-norm |") for line in text.splitlines())
+    assert float(row.split("|")[8]) == pytest.approx(2.0, abs=0.03)
     assert "one seed" in row
     assert "| nGPT, Muon | linear | 0.008, Muon 0.008 | 0 | did not finish |" in text
-    assert {p.name for p in paths} == {page.PAGE, "scaling-4k.png", "curves-4k.png"}
+    assert {p.name for p in paths} == {page.PAGE, "scaling-4k.svg", "curves-4k.svg"}
     before = text
     page.redraw(tmp_path)
     assert (tmp_path / page.PAGE).read_text() == before
@@ -169,6 +178,11 @@ def test_the_page_in_the_repository_is_that_of_its_data() -> None:
     records = store.read(results / "data" / "scaling")
     assert records
     assert page.tables(records) in (results / page.PAGE).read_text()
+    for figure in page.figures(records):
+        svg = (results / f"{figure.name}.svg").read_text()
+        assert svg == figure.svg()
+        ElementTree.fromstring(svg)
+        assert f"({figure.name}.svg)" in (results / page.PAGE).read_text()
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -178,7 +192,7 @@ def test_a_rehearsal_trains_keeps_skips_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two tiny runs, each a process of its own; the second call finds nothing left to do."""
-    command = ["reproduce", "scaling", "--rehearse", "--only", "*-muon-4k-92m-*"]
+    command = ["reproduce", "scaling", "--rehearse", "--only", "*gpt-muon-4k-92m-linear-lr0.00?-s0"]
     command += ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     assert main(command) == 0
     said = capsys.readouterr().out

@@ -49,6 +49,8 @@ class ReproduceFlags:
 def main(argv: list[str]) -> int:
     flags = parse(ReproduceFlags, argv, "reproduce")
     require_int("workers", flags.workers)
+    if not flags.results:
+        raise UserError("results is empty; name a folder")
     if flags.minutes is not None:
         require_positive("minutes", flags.minutes)
 

@@ -3,6 +3,7 @@
     L(D) = E + A·D^−b        from four budgets on
     L(D) = A·D^−b            (a straight line in logarithms) with two or three
 
+Two budgets are a law only between them: beyond the larger one nothing is read off it.
 Only ends of finished schedules are compared. With seeds, an interval: every budget's seeds are
 drawn again with replacement, on both sides, and all is fitted anew.
 """
@@ -20,7 +21,7 @@ Losses = Mapping[int, Sequence[float]]
 
 DRAWS = 1000
 EXTRAPOLATE = 2.0
-"""How far beyond the largest budget of the baseline its fit is believed, at most."""
+"""How far beyond its largest budget a fit of three budgets or more is believed, at most."""
 _EXPONENTS = [0.01 * 1.03**i for i in range(160)]  # 0.01 to 1.1
 
 
@@ -94,7 +95,7 @@ def factor(baseline: Losses, tokens: int, losses: Sequence[float]) -> Factor | N
     if law is None:
         return None
     needed = law.tokens(statistics.fmean(losses))
-    if needed > EXTRAPOLATE * max(baseline):
+    if needed > max(baseline) * (EXTRAPOLATE if len(baseline) > 2 else 1):
         return None
     beyond = needed > max(baseline)
     if max(len(losses), *map(len, baseline.values())) < 2:

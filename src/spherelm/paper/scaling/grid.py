@@ -149,43 +149,33 @@ def rehearsed(run: RunConfig) -> RunConfig:
     return override(run, fields)
 
 
-_SCHEDULES: tuple[Schedule, ...] = ("log", "wsd")
-"""Beside the straight line, which every other point has, and the cosine."""
-
-
 def _queue() -> list[Point]:
-    """First what each arm and schedule gives, then the curves over tokens, then seeds and 1k."""
+    """First what each arm, schedule and recipe gives, then curves over tokens, seeds and 1k."""
+    both = ("ngpt", "gpt")
     arms = [
-        Point("ngpt", 92),
-        Point("gpt", 92),
-        Point("gpt-qk", 92),
-        Point("gpt-muon", 92),
-        Point("ngpt-muon", 92),
-        Point("gpt", 46),
-        Point("ngpt", 46),
+        *(Point(arm, 92) for arm in ("ngpt", "gpt", "gpt-qk", "gpt-muon", "ngpt-muon")),
+        *(Point(arm, 46) for arm in both),
+        *(Point(arm, 46, "log") for arm in both),
+        *(Point(arm, 46, "wsd") for arm in both),
+        Point("gpt-qk-muon", 92),
+        Point("gpt-muon", 92, muon_lr=4e-3),
+        *(Point(arm, 46) for arm in ("ngpt-muon", "gpt-qk-muon")),
+        *(Point(arm, 46) for arm in ("ngpt-lgp", "ngpt-gated", "ngpt-cap", "gpt-gated")),
+        *(Point(arm, 46, "cosine") for arm in both),
     ]
-    arms += [Point(arm, 46, schedule) for schedule in _SCHEDULES for arm in ("ngpt", "gpt")]
-    arms += [Point(arm, 46) for arm in ("ngpt-lgp", "ngpt-gated", "ngpt-cap", "gpt-gated")]
-    arms += [Point(arm, 46, "cosine") for arm in ("ngpt", "gpt")]
-    arms += [
-        Point("gpt-qk", 46),
-        Point("gpt-muon", 46, muon_lr=4e-3),
-        Point("ngpt-muon", 46, muon_lr=4e-3),
-        Point("gpt-qk-muon", 46, lr=2e-3, muon_lr=4e-3),
-        Point("gpt-qk", 46, lr=2e-3),
+    rates = [
+        *(Point("ngpt-muon", 46, muon_lr=lr) for lr in rates_around(8e-3)),
+        *(Point("gpt-qk-muon", 46, muon_lr=lr) for lr in rates_around(4e-3)),
+        *(Point(arm, 46, lr=lr) for arm in both for lr in rates_around(ARMS[arm].lr)),
+        *(Point("gpt-qk", 46, lr=lr) for lr in (2e-3, 4e-3, 8e-3)),
     ]
-    arms += [Point(arm, 46, lr=lr) for arm in ("ngpt", "gpt") for lr in rates_around(ARMS[arm].lr)]
-    longer = [Point(arm, tokens) for tokens in (184, 368) for arm in ("gpt", "ngpt")]
+    leaders = (*both, "ngpt-muon", "gpt-qk-muon")
+    longer = [Point(arm, tokens) for tokens in (184, 368) for arm in leaders]
     seeds = [
-        Point(arm, tokens, seed=seed)
-        for tokens in (92, 184)
-        for seed in (1, 2)
-        for arm in ("gpt", "ngpt")
+        Point(arm, tokens, seed=seed) for tokens in (92, 184) for seed in (1, 2) for arm in leaders
     ]
-    short = [
-        Point(arm, tokens, context=1024) for tokens in (46, 92, 184) for arm in ("gpt", "ngpt")
-    ]
-    return arms + longer + seeds + short
+    short = [Point(arm, tokens, context=1024) for tokens in (46, 92, 184) for arm in both]
+    return arms + rates + longer + seeds + short
 
 
 def rates_around(lr: float) -> tuple[float, float]:

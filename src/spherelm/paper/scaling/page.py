@@ -17,15 +17,12 @@ from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.errors import UserError
 from spherelm.paper.scaling import fit, store
+from spherelm.paper.scaling.figure import Figure, Line
 from spherelm.paper.scaling.grid import ARMS
 from spherelm.paper.scaling.store import Record
-from spherelm.plots.charts import Chart, Line, Role
-from spherelm.plots.figures import write_figures
 
 PAGE = "headline.md"
 BEGIN, END = "<!-- scaling: begin -->", "<!-- scaling: end -->"
-BASELINE = "gpt"
-"""The arm whose fit the factors are read off: GPT of the paper's kind."""
 
 
 @dataclass(frozen=True)
@@ -114,26 +111,29 @@ def _rate(run: RunConfig) -> str:
 
 
 def _factor_rows(bests: Sequence[Best]) -> Iterator[str]:
-    yield f"Tokens that {ARMS[BASELINE].title} needs for the loss at which an arm ends:"
+    yield "Tokens that a baseline needs for the loss at which another arm ends, for every baseline"
+    yield "with two budgets or more:"
     yield ""
-    yield "| context | arm | its tokens | its loss | seeds | GPT's tokens | factor | 90 % |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| context | baseline | arm | tokens | loss | seeds | it needs | factor | 90 % |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for context in sorted({b.context for b in bests}):
         here = [b for b in bests if b.context == context]
-        baseline = {b.tokens: b.losses for b in here if b.arm == BASELINE}
-        for b in here:
-            if b.arm == BASELINE:
-                continue
-            yield (
-                f"| {context // 1024}k | {ARMS[b.arm].title} | {b.tokens / 1e6:.0f}M "
-                f"| {b.loss:.3f} | {len(b.runs)} | {_factor(baseline, b)} |"
-            )
+        for name in (name for name, arm in ARMS.items() if not arm.ngpt):
+            baseline = {b.tokens: b.losses for b in here if b.arm == name}
+            for b in here if len(baseline) > 1 else ():
+                if b.arm != name:
+                    yield (
+                        f"| {context // 1024}k | {ARMS[name].title} | {ARMS[b.arm].title} "
+                        f"| {b.tokens / 1e6:.0f}M | {b.loss:.3f} | {len(b.runs)} "
+                        f"| {_factor(baseline, b)} |"
+                    )
 
 
 def _factor(baseline: fit.Losses, best: Best) -> str:
-    found = fit.factor(baseline, best.tokens, best.losses) if baseline else None
+    found = fit.factor(baseline, best.tokens, best.losses)
     if found is None:
-        return "beyond what was measured | - | -"
+        most = max(baseline)
+        return f"over {most / 1e6:.0f}M, not measured | over {most / best.tokens:.2f} | -"
     beyond = " (extrapolated)" if found.extrapolated else ""
     interval = "one seed" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
     return f"{found.needed / 1e6:.0f}M{beyond} | {found.value:.2f} | {interval}"
@@ -142,53 +142,30 @@ def _factor(baseline: fit.Losses, best: Best) -> str:
 # --- figures -------------------------------------------------------------------------------------
 
 
-def charts(records: Sequence[Record]) -> list[Chart]:
-    """Final loss over tokens for every arm, a chart a context; and the curves of one budget."""
+def figures(records: Sequence[Record]) -> list[Figure]:
+    """For each context: final loss over tokens of every arm, and the curves of the last budget."""
     bests = best_settings(records)
     found = []
     for context in sorted({b.context for b in bests}):
-        here = [b for b in bests if b.context == context]
-        size = f"{context // 1024}k"
-        found.append(
-            _chart(
-                f"scaling-{size}",
-                f"Final validation loss over tokens, {size} context",
-                [(arm, _ends(here, arm)) for arm in ARMS if _ends(here, arm)],
-            )
-        )
+        here, size = [b for b in bests if b.context == context], f"{context // 1024}k"
+        ends = [
+            Line(arm, [(b.tokens / 1e6, b.loss) for b in here if b.arm == arm])
+            for arm in ARMS
+            if any(b.arm == arm for b in here)
+        ]
+        budgets = sorted({b.tokens / 1e6 for b in here})
+        title = f"Loss at the end of finished runs, {size} context"
+        found.append(Figure(f"scaling-{size}", title, ends, budgets))
         longest = max(b.tokens for b in here)
-        curves = [(b.arm, _late(b.runs[0])) for b in here if b.tokens == longest]
-        found.append(
-            _chart(f"curves-{size}", f"The runs of {longest / 1e6:.0f}M tokens, {size}", curves)
-        )
+        curves = [Line(b.arm, _late(b.runs[0])) for b in here if b.tokens == longest]
+        title = f"The runs of {longest / 1e6:.0f}M tokens, {size} context"
+        found.append(Figure(f"curves-{size}", title, curves))
     return found
-
-
-def _ends(bests: Sequence[Best], arm: str) -> list[tuple[float, float]]:
-    return [(b.tokens / 1e6, b.loss) for b in bests if b.arm == arm]
 
 
 def _late(run: Record) -> list[tuple[float, float]]:
     """The curve after a fifth of the run: what comes before would press the rest flat."""
     return [(tokens / 1e6, loss) for tokens, loss in run.curve if tokens > 0.2 * run.tokens]
-
-
-def _chart(name: str, title: str, lines: Sequence[tuple[str, list[tuple[float, float]]]]) -> Chart:
-    ends = "; ".join(f"{ARMS[arm].title} ends at {points[-1][1]:.3f}" for arm, points in lines)
-    return Chart(
-        name=name,
-        title=title,
-        description=f"{ends}.",
-        x_label="million tokens",
-        y_label="validation loss",
-        lines=[Line(ARMS[arm].title, _role(arm), points) for arm, points in lines],
-    )
-
-
-def _role(arm: str) -> Role:
-    if arm == BASELINE:
-        return "gpt"
-    return "ngpt" if arm == "ngpt" else "other"
 
 
 # --- the page ------------------------------------------------------------------------------------
@@ -206,4 +183,7 @@ def redraw(results: Path) -> list[Path]:
     if not (begin and end):
         raise UserError(f"{page} has no lines {BEGIN} and {END} between which to write")
     durable.write_text(page, f"{before}{BEGIN}\n\n{tables(records)}\n\n{END}{after}")
-    return [page, *(write_figures(charts(records), results) or [])]
+    drawn = {results / f"{figure.name}.svg": figure.svg() for figure in figures(records)}
+    for path, svg in drawn.items():
+        durable.write_text(path, svg)
+    return [page, *drawn]
