@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
-from spherelm.ops.names import AttentionBackend
+from spherelm.ops.names import AttentionBackend, Precision
 from spherelm.validate import (
     require_bool,
     require_choice,
@@ -21,7 +21,6 @@ from spherelm.validate import (
     require_positive,
 )
 
-Precision = Literal["auto", "fp32", "bf16"]
 WeightStorage = Literal["fp32", "bf16"]
 
 

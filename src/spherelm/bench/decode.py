@@ -180,9 +180,15 @@ def measure(
 
 def weight_bytes(engine: Engine) -> int:
     """Bytes of all that a step reads: every tensor but the input embedding."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
     folded = engine.model
-    tensors = [folded.E_output, *(t for layer in folded.layers for t in layer if t is not None)]
-    return sum(t.nbytes for t in tensors)
+    read = [folded.output_embedding(folded.dtype), folded.final_norm and folded.final_norm.gain]
+    for block in folded.layers:
+        held = [block.attention.weights(folded.dtype), block.mlp.weights(folded.dtype)]
+        read += tree_leaves([*held, *block.parameters(), *block.buffers()])
+    return sum(t.nbytes for t in read if isinstance(t, torch.Tensor) and not t.is_meta)
 
 
 def _seconds(engine: Engine, batch: int, prompt: int, new: int, repeats: int) -> float:

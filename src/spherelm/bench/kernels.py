@@ -172,7 +172,7 @@ def _cases(flags: KernelFlags, device: torch.device) -> dict[str, Case]:
     targets = torch.randint(V, (N,), device=device)
 
     def plain_loss(h: Tensor, E_output: Tensor, s_z: Tensor) -> Tensor:
-        return reference.linear_cross_entropy(h, E_output, s_z, targets, -100, "mean")
+        return reference.linear_cross_entropy(h, E_output, s_z, targets, "mean")
 
     h, y, packed = stream(N, D), stream(N, D), stream(*batch, 3 * D)
     cases: dict[str, tuple[Callable[..., Any], list[Tensor], int]] = {
@@ -214,7 +214,7 @@ def _fused(
         return qk.qkv_backward(None, table, None, None, *grads, False)
 
     def loss(h: Tensor, E_output: Tensor, s_z: Tensor) -> Tensor:
-        return cross_entropy.linear_cross_entropy(h, E_output, s_z, targets, -100, "mean")
+        return cross_entropy.linear_cross_entropy(h, E_output, s_z, targets, "mean")
 
     return {
         "residual update": _forth_and_back(residual.residual_lerp, inputs["residual update"]),

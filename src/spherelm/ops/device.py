@@ -10,8 +10,8 @@ from functools import cache
 import torch
 
 from spherelm import cpu_isa
-from spherelm.config import Precision
 from spherelm.errors import UserError
+from spherelm.ops.names import Precision
 
 
 def choose_device(name: str) -> torch.device:

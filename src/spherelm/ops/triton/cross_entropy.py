@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spherelm.ops.interface import IGNORE_INDEX
 from spherelm.ops.triton.tiles import block, warps
 
 _CHUNK_LOGITS = 2**28
@@ -130,7 +131,6 @@ def summed_loss(
     E_output: Tensor,
     s_z: Tensor | None,
     targets: Tensor,
-    ignore_index: int,
     with_gradients: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The summed loss, and its gradients: of h, and of Ê in float32 (empty where not asked)."""
@@ -144,7 +144,7 @@ def summed_loss(
         part = slice(start, min(N, start + chunk))
         logits = h[part] @ folded.t()
         cross_entropy_kernel[(logits.shape[0],)](
-            logits, targets[part], losses[part], V, ignore_index,
+            logits, targets[part], losses[part], V, IGNORE_INDEX,
             GRADIENT=with_gradients, BLOCK=_BLOCK, num_warps=_WARPS,
         )  # fmt: skip
         if with_gradients:
@@ -160,7 +160,6 @@ def _(
     E_output: Tensor,
     s_z: Tensor | None,
     targets: Tensor,
-    ignore_index: int,
     with_gradients: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     return (
@@ -204,19 +203,14 @@ def _backward(ctx, grad, *_):
     s_z = ctx.saved_tensors[-1]
     grad_h, grad_E_output, grad_s_z = summed_loss_backward(*ctx.saved_tensors, grad)
     of_s_z = None if s_z is None else grad_s_z.to(s_z.dtype)
-    return grad_h, grad_E_output, of_s_z, None, None, None
+    return grad_h, grad_E_output, of_s_z, None, None
 
 
 summed_loss.register_autograd(_backward, setup_context=_setup_context)
 
 
 def linear_cross_entropy(
-    h: Tensor,
-    E_output: Tensor,
-    s_z: Tensor | None,
-    targets: Tensor,
-    ignore_index: int,
-    reduction: str,
+    h: Tensor, E_output: Tensor, s_z: Tensor | None, targets: Tensor, reduction: str
 ) -> Tensor:
     """What `reference.linear_cross_entropy` says, in chunks."""
     with_gradients = torch.is_grad_enabled() and any(
@@ -228,7 +222,6 @@ def linear_cross_entropy(
         E_output.contiguous(),
         None if s_z is None else s_z.contiguous(),
         flat.contiguous(),
-        ignore_index,
         with_gradients,
     )[0]
-    return total if reduction == "sum" else total / (flat != ignore_index).sum().clamp_min(1)
+    return total if reduction == "sum" else total / (flat != IGNORE_INDEX).sum().clamp_min(1)
