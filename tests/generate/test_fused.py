@@ -57,10 +57,10 @@ def test_what_the_kernels_do_not_do_is_left_to_the_plain_step() -> None:
 
 
 def test_the_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
-    from spherelm.bench.decode import main
+    from spherelm.cli.bench import main
 
     sizes = ["--size", "debug", "--prompt", "8", "--new", "33", "--prompts", "16"]
-    assert main([*sizes, "--device", "cpu", "--json"]) == 0
+    assert main(["decode", *sizes, "--device", "cpu", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["decode"]
     assert [row["arch"] for row in rows] == ["gpt", "ngpt"]
     # Matrices of two blocks and E_output in float32; a few thousand factors beside them.

@@ -8,12 +8,11 @@ once; over the time they say how far an operation is from the memory's own speed
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from spherelm.cli.parse import parse
+from spherelm.bench.report import Report, Table, environment
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KernelFlags:
+class Flags:
     """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
 
     tokens: int | None = None
@@ -67,29 +66,23 @@ class KernelResult:
     bytes_moved: int
 
 
-def main(argv: list[str]) -> int:
-    flags = parse(KernelFlags, argv, "bench kernels")
-
-    from spherelm.bench.report import environment, print_table
+def run(flags: Flags) -> Report:
+    """Measure every operation."""
     from spherelm.ops.device import choose_device
 
     device = choose_device(flags.device)
     results = measure_kernels(flags, device)
-    if flags.json:
-        rows = [asdict(result) for result in results]
-        print(json.dumps({"environment": environment(device), "kernels": rows}))
-        return 0
-    table = []
+    rows = []
     for r in results:
         best = r.kernel or r.reference
         times = [str(t) if t is not None else "" for t in (r.reference, r.compiled, r.kernel)]
-        table.append([r.operation, *times, f"{r.bytes_moved / best.median / 1e6:,.0f}"])
+        rows.append([r.operation, *times, f"{r.bytes_moved / best.median / 1e6:,.0f}"])
     columns = ["", "plain ms", "plain, compiled", "kernel", "GB/s of the best"]
-    print_table("Forward and backward: median (quartiles)", columns, table, device)
-    return 0
+    table = Table("Forward and backward: median (quartiles)", columns, rows)
+    return Report(environment(device), {"kernels": [asdict(r) for r in results]}, [table])
 
 
-def measure_kernels(flags: KernelFlags, device: torch.device) -> list[KernelResult]:
+def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
     """Time every case; on a CPU there is the reference alone."""
     import torch
 
@@ -129,7 +122,7 @@ def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Call
     return work
 
 
-def _cases(flags: KernelFlags, device: torch.device) -> dict[str, Case]:
+def _cases(flags: Flags, device: torch.device) -> dict[str, Case]:
     import torch
 
     from spherelm.model.rope import rope_table

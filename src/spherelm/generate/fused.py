@@ -144,24 +144,11 @@ class FusedDecode:
         rows, block, warps = _tile(product, D, 2 if gated else 1)
         before, after = self._h
         project_kernel[(triton.cdiv(n_rows, rows),)](
-            tokens,
-            self.model.E_input,
-            before,
-            self._y,
-            alpha if gain is None else gain,
-            W,
-            after,
-            out,
-            n_rows,
-            D,
-            FIRST=first,
-            NGPT=self.model.config.arch == "ngpt",
-            GATED=gated,
-            ROWS=rows,
-            BLOCK=block,
-            num_warps=warps,
-            **self._start(early=not first),
-        )
+            tokens, self.model.E_input, before, self._y, alpha if gain is None else gain, W,
+            after, out, n_rows, D,
+            FIRST=first, NGPT=self.model.config.arch == "ngpt", GATED=gated, ROWS=rows,
+            BLOCK=block, num_warps=warps, **self._start(early=not first),
+        )  # fmt: skip
         self._h.reverse()
 
     def _attend(
@@ -172,65 +159,31 @@ class FusedDecode:
         keys, values = cache.keys[layer, 0], cache.values[layer, 0]  # (G, S, K)
         rope = self.model.rope.table
         attention_kernel[(c.n_heads, parts)](
-            self._qkv,
-            rope,
-            self._nothing if factors is None else factors,
-            positions,
-            keys,
-            values,
-            self._best,
-            self._total,
-            self._parts,
-            rope.stride(0),
-            keys.stride(0),
-            span,
+            self._qkv, rope, self._nothing if factors is None else factors, positions, keys,
+            values, self._best, self._total, self._parts, rope.stride(0), keys.stride(0), span,
             c.softmax_scale,
-            HEADS=c.n_heads,
-            KV_HEADS=c.kv_heads,
-            D_K=c.d_k,
-            NORMALIZE=c.arch == "ngpt" and c.qk_norm,
-            SCALED=factors is not None,
-            PARTS=parts,
-            POSITIONS=_POSITIONS,
-            BLOCK=triton.next_power_of_2(c.d_k // 2),
-            num_warps=_ATTENTION_WARPS,
+            HEADS=c.n_heads, KV_HEADS=c.kv_heads, D_K=c.d_k, NORMALIZE=c.arch == "ngpt" and
+            c.qk_norm, SCALED=factors is not None, PARTS=parts, POSITIONS=_POSITIONS,
+            BLOCK=triton.next_power_of_2(c.d_k // 2), num_warps=_ATTENTION_WARPS,
             **self._start(),
-        )
+        )  # fmt: skip
         return parts
 
     def _join(self, parts: int, W_o: Tensor) -> None:
         c = self.model.config
         rows, block, warps = _tile("o", W_o.shape[1])
         join_kernel[(triton.cdiv(W_o.shape[0], rows),)](
-            self._best,
-            self._total,
-            self._parts,
-            W_o,
-            self._y,
-            W_o.shape[0],
-            W_o.shape[1],
-            HEADS=c.n_heads,
-            D_K=c.d_k,
-            PARTS=parts,
-            ROWS=rows,
-            BLOCK=block,
-            num_warps=warps,
+            self._best, self._total, self._parts, W_o, self._y, W_o.shape[0], W_o.shape[1],
+            HEADS=c.n_heads, D_K=c.d_k, PARTS=parts, ROWS=rows, BLOCK=block, num_warps=warps,
             **self._start(),
-        )
+        )  # fmt: skip
 
     def _product(self, W: Tensor) -> None:
         rows, block, warps = _tile("o_mlp", W.shape[1])
         product_kernel[(triton.cdiv(W.shape[0], rows),)](
-            self._gated,
-            W,
-            self._y,
-            W.shape[0],
-            W.shape[1],
-            ROWS=rows,
-            BLOCK=block,
-            num_warps=warps,
-            **self._start(),
-        )
+            self._gated, W, self._y, W.shape[0], W.shape[1],
+            ROWS=rows, BLOCK=block, num_warps=warps, **self._start(),
+        )  # fmt: skip
 
     def _start(self, early: bool = True) -> dict[str, bool]:
         """How a kernel is started: the first of a step after everything, the others early."""

@@ -35,7 +35,7 @@ class Stream:
     def __init__(self, h: Tensor, added: Tensor | None = None) -> None:
         self._h, self._added = h, added
 
-    def __add__(self, y: Tensor) -> Stream:
+    def plus(self, y: Tensor) -> Stream:
         return Stream(self.value(), y)
 
     def value(self) -> Tensor:
@@ -80,9 +80,9 @@ class GPTBlock(Part):
     def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
         h = Stream(hidden.flatten(0, 1))
         h_A = self.attention(self.norm_attn(h), rope, attend)  # ATTN(RMSNorm(h))
-        h = h + h_A
+        h = h.plus(h_A)  # h + h_A
         h_M = self.mlp(self.norm_mlp(h))  # MLP(RMSNorm(h))
-        h = h + h_M
+        h = h.plus(h_M)  # h + h_M
         return h.value().view(hidden.shape)
 
 

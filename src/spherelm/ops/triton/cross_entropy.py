@@ -127,11 +127,7 @@ def _add_product_(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
 
 @torch.library.custom_op("spherelm::linear_cross_entropy", mutates_args=())
 def summed_loss(
-    h: Tensor,
-    E_output: Tensor,
-    s_z: Tensor | None,
-    targets: Tensor,
-    with_gradients: bool,
+    h: Tensor, E_output: Tensor, s_z: Tensor | None, targets: Tensor, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The summed loss, and its gradients: of h, and of Ê in float32 (empty where not asked)."""
     N, V = h.shape[0], E_output.shape[0]
@@ -155,13 +151,7 @@ def summed_loss(
 
 
 @summed_loss.register_fake
-def _(
-    h: Tensor,
-    E_output: Tensor,
-    s_z: Tensor | None,
-    targets: Tensor,
-    with_gradients: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(h, E_output, s_z, targets, with_gradients):
     return (
         h.new_empty((), dtype=torch.float32),
         torch.empty_like(h) if with_gradients else h.new_empty(0),
@@ -180,9 +170,7 @@ def summed_loss_backward(
 
 
 @summed_loss_backward.register_fake
-def _(
-    grad_h: Tensor, grad_E: Tensor, E_output: Tensor, s_z: Tensor | None, grad: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad_h, grad_E, E_output, s_z, grad):
     rows = 0 if s_z is None else E_output.shape[0]
     return (
         torch.empty_like(grad_h),

@@ -33,6 +33,11 @@ def as_rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1]).contiguous()
 
 
+def contiguous_like(x: Tensor) -> Tensor:
+    """Room for a result like x."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 _SUM_ROWS, _SUM_COLUMNS = 64, 16
 
 
