@@ -29,6 +29,7 @@ def attention(arch: str, **fields: object) -> Attention:
     return part
 
 
+@torch.no_grad()
 def by_hand(
     part: Attention, h: Tensor, source: Tensor, sees: Tensor, ropes: list[Tensor | None]
 ) -> Tensor:

@@ -9,7 +9,7 @@ once; over the time they say how far an operation is from the memory's own speed
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from spherelm.bench.report import Report, Table, environment
@@ -50,9 +50,9 @@ class Case:
 
     plain: Callable[..., Any]
     inputs: list[Tensor]
-    kernel: Callable[[], object] | None
     bytes_moved: int
     """The fewest bytes of forward and backward together."""
+    kernel: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,6 @@ def _cases(flags: Flags, device: torch.device) -> dict[str, Case]:
     def plain_swiglu(packed: Tensor) -> Tensor:
         return reference.swiglu(*packed.chunk(2, dim=-1))
 
-    def plain_add_norm(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        return h + y, reference.rms_norm(h + y, gain)
-
     V = 32000 if on_cuda else 1000
     targets = torch.randint(V, (N,), device=device)
 
@@ -168,30 +165,28 @@ def _cases(flags: Flags, device: torch.device) -> dict[str, Case]:
         return reference.linear_cross_entropy(h, E_output, s_z, targets, "mean")
 
     h, y, packed = stream(N, D), stream(N, D), stream(*batch, 3 * D)
-    cases: dict[str, tuple[Callable[..., Any], list[Tensor], int]] = {
-        "residual update": (reference.residual_lerp, [h, y, vector(D)], 8 * row),
-        "add and RMSNorm": (plain_add_norm, [h, y, vector(D)], 8 * row),
-        "q and k on the sphere": (plain_qk, [packed, vector(D)], 12 * row),
-        "RoPE": (plain_rope, [packed], 10 * row),
-        "SwiGLU": (plain_swiglu, [stream(N, 8 * D)], 32 * row),
-        "loss": (plain_loss, [h, matrix(V), vector(V)], 4 * row + 6 * V * D),
+    cases = {
+        "residual update": Case(reference.residual_lerp, [h, y, vector(D)], 8 * row),
+        "add and RMSNorm": Case(reference.add_rms_norm, [h, y, vector(D)], 8 * row),
+        "q and k on the sphere": Case(plain_qk, [packed, vector(D)], 12 * row),
+        "RoPE": Case(plain_rope, [packed], 10 * row),
+        "SwiGLU": Case(plain_swiglu, [stream(N, 8 * D)], 32 * row),
+        "loss": Case(plain_loss, [h, matrix(V), vector(V)], 4 * row + 6 * V * D),
     }
-    fused = _fused({name: inputs for name, (_, inputs, _) in cases.items()}, table, targets)
-    return {
-        name: Case(plain, inputs, fused[name] if on_cuda else None, moved)
-        for name, (plain, inputs, moved) in cases.items()
-    }
+    if not on_cuda:
+        return cases
+    kernels = _kernels({name: case.inputs for name, case in cases.items()}, table, targets)
+    return {name: replace(case, kernel=kernels[name]) for name, case in cases.items()}
 
 
-def _fused(
+def _kernels(
     inputs: dict[str, list[Tensor]], table: Tensor, targets: Tensor
 ) -> dict[str, Callable[[], object]]:
     """Forward and backward of each kernel, without the products around it."""
     import torch
 
-    if not table.is_cuda:
-        return {}
-    from spherelm.ops.triton import cross_entropy, qk, residual, rmsnorm, swiglu
+    from spherelm.ops import triton as ours
+    from spherelm.ops.triton import qk, swiglu
 
     packed, s_qk = (x.detach() for x in inputs["q and k on the sphere"])
     heads, K = s_qk.numel() // (2 * table.shape[2]), 2 * table.shape[2]
@@ -207,13 +202,13 @@ def _fused(
         return qk.qkv_backward(None, table, None, None, *grads, False)
 
     def loss(h: Tensor, E_output: Tensor, s_z: Tensor) -> Tensor:
-        return cross_entropy.linear_cross_entropy(h, E_output, s_z, targets, "mean")
+        return ours.linear_cross_entropy(h, E_output, s_z, targets, "mean")
 
-    return {
-        "residual update": _forth_and_back(residual.residual_lerp, inputs["residual update"]),
-        "add and RMSNorm": _forth_and_back(rmsnorm.add_rms_norm, inputs["add and RMSNorm"]),
-        "q and k on the sphere": on_sphere,
-        "RoPE": rope,
-        "SwiGLU": _forth_and_back(swiglu.swiglu, inputs["SwiGLU"]),
-        "loss": _forth_and_back(loss, inputs["loss"]),
+    by_name: dict[str, Callable[..., Any]] = {
+        "residual update": ours.residual_lerp,
+        "add and RMSNorm": ours.add_rms_norm,
+        "SwiGLU": swiglu.swiglu,
+        "loss": loss,
     }
+    timed = {name: _forth_and_back(kernel, inputs[name]) for name, kernel in by_name.items()}
+    return timed | {"q and k on the sphere": on_sphere, "RoPE": rope}

@@ -36,7 +36,7 @@ def choose_device(name: str) -> torch.device:
 
 def uses_bf16(precision: Precision, device: torch.device) -> bool:
     """Whether matrix products run in bfloat16."""
-    return precision == "bf16" or (precision == "auto" and device.type == "cuda")
+    return device.type == "cuda" if precision == "auto" else precision != "fp32"
 
 
 @cache

@@ -7,6 +7,11 @@ from typing import Literal
 AttentionBackend = Literal["auto", "cudnn", "flash", "efficient", "math", "fa3", "fa4"]
 """auto takes the fastest that was measured; the rest are PyTorch's, and FlashAttention 3 and 4."""
 
+WITHOUT_MASKS = frozenset(("flash", "fa3", "fa4"))
+"""Attentions that cannot stay inside documents."""
+WITHOUT_FP32 = frozenset(("cudnn", "flash", "fa3", "fa4"))
+"""Attentions that compute in bfloat16 alone."""
+
 Kernels = Literal["auto", "triton", "reference"]
 """auto takes our Triton kernels on CUDA, and plain PyTorch elsewhere. With TRITON_INTERPRET=1 in
 the environment, triton also runs on a CPU, slowly."""

@@ -27,6 +27,7 @@ from spherelm.ops.triton.tiles import (
     as_rows,
     block,
     contiguous_like,
+    derive,
     load_row,
     programs,
     store_row,
@@ -118,12 +119,4 @@ def _(h, y, alpha, grad):
     return contiguous_like(h), contiguous_like(y), contiguous_like(alpha)
 
 
-def _setup_context(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(ctx, grad):
-    return residual_lerp_backward(*ctx.saved_tensors, grad)
-
-
-residual_lerp.register_autograd(_backward, setup_context=_setup_context)
+derive(residual_lerp, residual_lerp_backward)

@@ -24,6 +24,7 @@ from spherelm.ops.triton.tiles import (
     as_rows,
     block,
     contiguous_like,
+    derive,
     load_row,
     programs,
     store_row,
@@ -137,16 +138,8 @@ def _(total, gain, grad, grad_total):
     return contiguous_like(total), contiguous_like(gain)
 
 
-def _save_inputs(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs)
-
-
 def _save_sum(ctx, inputs, output) -> None:
     ctx.save_for_backward(output[0], inputs[2])
-
-
-def _backward(ctx, grad):
-    return rms_norm_backward(*ctx.saved_tensors, grad, None)
 
 
 def _backward_add(ctx, grad_total, grad):
@@ -154,7 +147,7 @@ def _backward_add(ctx, grad_total, grad):
     return grad_sum, grad_sum, grad_gain
 
 
-rms_norm.register_autograd(_backward, setup_context=_save_inputs)
+derive(rms_norm, lambda x, gain, grad: rms_norm_backward(x, gain, grad, None))
 add_rms_norm.register_autograd(_backward_add, setup_context=_save_sum)
 
 

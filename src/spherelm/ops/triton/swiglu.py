@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.tiles import as_rows, contiguous_like
+from spherelm.ops.triton.tiles import as_rows, contiguous_like, derive
 
 _BLOCK = 1024
 _WARPS = 4
@@ -82,12 +82,4 @@ def _(packed, grad):
     return contiguous_like(packed)
 
 
-def _setup_context(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(ctx, grad):
-    return swiglu_backward(*ctx.saved_tensors, grad)
-
-
-swiglu.register_autograd(_backward, setup_context=_setup_context)
+derive(swiglu, swiglu_backward)
