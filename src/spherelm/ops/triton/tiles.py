@@ -34,7 +34,7 @@ def as_rows(x: Tensor) -> Tensor:
 
 
 def derive(operator, backward) -> None:
-    """Let `backward(*inputs, *gradients)` be the derivative of an operator, which keeps its inputs."""
+    """Let `backward(*inputs, *grads)` be the derivative of `operator`, which keeps its inputs."""
     operator.register_autograd(
         lambda ctx, *grads: backward(*ctx.saved_tensors, *grads),
         setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
