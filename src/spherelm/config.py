@@ -11,7 +11,7 @@ from typing import Literal, get_args
 
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
-from spherelm.ops.names import AttentionBackend
+from spherelm.ops.names import WITHOUT_FP32, WITHOUT_MASKS, AttentionBackend, Precision
 from spherelm.validate import (
     require_bool,
     require_choice,
@@ -21,7 +21,6 @@ from spherelm.validate import (
     require_positive,
 )
 
-Precision = Literal["auto", "fp32", "bf16"]
 WeightStorage = Literal["fp32", "bf16"]
 Schedule = Literal["cosine", "linear", "wsd", "log"]
 Algorithm = Literal["adamw", "muon", "gated_adamw"]
@@ -253,12 +252,12 @@ class RunConfig:
             if self.model.arch == "gpt" and getattr(self.optim, name):
                 raise UserError(f"optim.{name} belongs to model.arch = 'ngpt'; unset it for a GPT")
         attention = self.train.attention
-        if attention in ("flash", "fa3", "fa4") and self.data.within_documents:
+        if attention in WITHOUT_MASKS and self.data.within_documents:
             raise UserError(
                 f"train.attention = {attention} cannot stay inside documents "
                 "(data.within_documents); use auto, cudnn or efficient"
             )
-        if attention in ("cudnn", "flash", "fa3", "fa4") and self.train.precision == "fp32":
+        if attention in WITHOUT_FP32 and self.train.precision == "fp32":
             raise UserError(
                 f"train.attention = {attention} computes in bf16, and train.precision is fp32; "
                 "use auto, efficient or math"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spherelm.bench.data import main
+from spherelm.cli.bench import main
 from spherelm.data.tokenizer_library import train_tokenizer
 
 
@@ -18,7 +18,10 @@ def test_it_reports_the_loader_and_prepare(
     (tmp_path / "t.txt").write_text("\n<|endoftext|>\n".join(documents))
     train_tokenizer(iter(documents), 300).save(tmp_path / "tokenizer")
     arguments = ["--text", str(tmp_path / "t.txt"), "--tokenizer", str(tmp_path / "tokenizer")]
-    assert main([*arguments, "--seconds", "0.01", "--rounds", "1", "--workers", "1", "--json"]) == 0
+    assert (
+        main(["data", *arguments, "--seconds", "0.01", "--rounds", "1", "--workers", "1", "--json"])
+        == 0
+    )
     report = json.loads(capsys.readouterr().out)
     assert len(report["loader"]) == 6
     assert all(row["tokens_per_second"] > 1e5 for row in report["loader"])

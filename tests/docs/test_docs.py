@@ -40,6 +40,14 @@ def test_the_readmes_loop_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert loss < 2.0  # 256 bytes at random cost ln 256 = 5.5
 
 
+def test_the_examples_of_where_things_go_run() -> None:
+    page = ROOT / "docs" / "where-things-go.md"
+    whole = [body for kind, body in FENCE.findall(page.read_text()) if "import" in body]
+    assert len(whole) == 2
+    for code in whole:
+        exec(compile(code, page.name, "exec"), {})
+
+
 def test_links_lead_somewhere() -> None:
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):

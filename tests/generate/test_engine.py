@@ -8,9 +8,10 @@ import torch
 from spherelm import Transformer
 from spherelm.errors import UserError
 from spherelm.generate import engine as engine_module
+from spherelm.generate.cached import generation_bytes, new_cache
 from spherelm.generate.engine import Engine, generate
-from spherelm.generate.folded import FoldedModel
 from spherelm.generate.sampling import Sampling
+from spherelm.model.fold import FoldedTransformer
 from tests.model.tiny import perturbed, tiny_config
 
 PROMPTS = [[3, 1, 4], [1], [5, 9, 2, 6, 5]]
@@ -55,8 +56,8 @@ def test_generation_ends_early_when_all_have_stopped(monkeypatch: pytest.MonkeyP
     model = perturbed(tiny_config(context=32))
     engine = Engine(model)
     decoded = []
-    original = engine.model.decode
-    monkeypatch.setattr(engine.model, "decode", lambda *a: decoded.append(1) or original(*a))
+    original = engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda *a: decoded.append(1) or original(*a))
     engine.generate([[1]], max_new_tokens=400, stop_ids=set(range(13)))
     assert len(decoded) < engine_module.LOOK_EVERY
 
@@ -104,9 +105,9 @@ def test_bad_prompts_are_refused(prompts: list[list[int]], message: str) -> None
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_the_size_of_a_cache_is_known_before_it_is_made(dtype: torch.dtype) -> None:
-    model = FoldedModel(Transformer(tiny_config(n_kv_heads=2)), dtype)
-    cache = model.new_cache(3, 17)
-    assert model.cache_bytes(3, 17) == cache.keys.nbytes + cache.values.nbytes
+    model = FoldedTransformer(Transformer(tiny_config(n_kv_heads=2)), dtype)
+    cache = new_cache(model, 3, 17)
+    assert generation_bytes(model, 3, 0, 17) == cache.keys.nbytes + cache.values.nbytes
 
 
 def test_more_than_memory_allows_is_refused_before_allocating() -> None:

@@ -7,7 +7,11 @@ import json
 import pytest
 import torch
 
-from spherelm.generate.folded import FoldedModel
+from spherelm.generate.cached import decode, new_cache, prefill
+from spherelm.model.fold import FoldedTransformer
+from spherelm.model.transformer import Transformer
+from spherelm.ops.choose import Choice
+from spherelm.ops.names import Kernels
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
 pytest.importorskip("triton")
@@ -23,17 +27,17 @@ def test_logits_and_cache_are_those_of_the_plain_step(variant: str) -> None:
     from spherelm.generate.fused import FusedDecode, applies
 
     model = perturbed(tiny_config(**VARIANTS[variant])).float().to(DEVICE)
-    folded = FoldedModel(model)
+    folded = FoldedTransformer(model, ops=Choice(kernels="triton"))
     assert applies(folded, 1)
     fused = FusedDecode(folded)
     tokens = random_tokens(model.config, 1, 140).to(DEVICE)
-    caches = [folded.new_cache(1, 200), folded.new_cache(1, 200)]
+    caches = [new_cache(folded, 1, 200), new_cache(folded, 1, 200)]
     for t in (0, 65, 131):
         position = torch.tensor([t], device=DEVICE)
         for cache in caches:
             if t:
-                folded.prefill(tokens[:, :t], cache)
-        plain = folded.decode(tokens[:, t], position, caches[0], t + 1)
+                prefill(folded, tokens[:, :t], cache)
+        plain = decode(folded, tokens[:, t], position, caches[0], t + 1)
         ours = fused.decode(tokens[:, t], position, caches[1], 200)
         torch.testing.assert_close(ours, plain, **CLOSE)
         torch.testing.assert_close(caches[1].keys, caches[0].keys, **CLOSE)
@@ -43,16 +47,20 @@ def test_logits_and_cache_are_those_of_the_plain_step(variant: str) -> None:
 def test_what_the_kernels_do_not_do_is_left_to_the_plain_step() -> None:
     from spherelm.generate.fused import applies
 
-    assert not applies(FoldedModel(perturbed(tiny_config())), 1)  # float64
-    assert not applies(FoldedModel(perturbed(tiny_config()).float()), 2)
-    assert not applies(FoldedModel(perturbed(tiny_config(update="slerp")).float()), 1)
+    def folded(model: Transformer, kernels: Kernels = "triton") -> FoldedTransformer:
+        return FoldedTransformer(model, ops=Choice(kernels=kernels))
+
+    assert not applies(folded(perturbed(tiny_config())), 1)  # float64
+    assert not applies(folded(perturbed(tiny_config()).float()), 2)
+    assert not applies(folded(perturbed(tiny_config()).float(), "reference"), 1)
+    assert not applies(folded(perturbed(tiny_config(update="slerp")).float()), 1)
 
 
 def test_the_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
-    from spherelm.bench.decode import main
+    from spherelm.cli.bench import main
 
     sizes = ["--size", "debug", "--prompt", "8", "--new", "33", "--prompts", "16"]
-    assert main([*sizes, "--device", "cpu", "--json"]) == 0
+    assert main(["decode", *sizes, "--device", "cpu", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["decode"]
     assert [row["arch"] for row in rows] == ["gpt", "ngpt"]
     # Matrices of two blocks and E_output in float32; a few thousand factors beside them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,11 +15,12 @@ from spherelm import ModelConfig, Transformer
 from spherelm.config_io import override
 from spherelm.data.dataset import open_dataset
 from spherelm.errors import UserError
-from spherelm.generate.folded import FoldedModel
+from spherelm.generate.cached import decode, new_cache, prefill
 from spherelm.generate.fused import applies
 from spherelm.hf.export import export_to_hf
 from spherelm.model.attention import Attention
 from spherelm.model.flops import count_parameters
+from spherelm.model.fold import FoldedTransformer
 from spherelm.model.rope import rope_table
 from spherelm.ops.reference import rotate
 from spherelm.optim.adamw import parameter_groups
@@ -65,17 +67,25 @@ def test_scores_are_those_of_rms_norm_with_a_gain(shape: dict[str, int]) -> None
 def test_decoding_computes_the_same(shape: dict[str, int]) -> None:
     model = perturbed(tiny_config(arch="gpt", gpt_qk_norm=True, **shape))
     tokens = random_tokens(model.config)
-    folded, expected = FoldedModel(model), model(tokens)
-    cache = folded.new_cache(*tokens.shape)
+    folded, expected = FoldedTransformer(model), model(tokens)
     close = {"rtol": 1e-9, "atol": 1e-9}
-    torch.testing.assert_close(folded.prefill(tokens, cache), expected, **close)
-    cache = folded.new_cache(*tokens.shape)
+    torch.testing.assert_close(
+        prefill(folded, tokens, new_cache(folded, *tokens.shape)), expected, **close
+    )
+    cache = new_cache(folded, *tokens.shape)
     for t in range(tokens.shape[1]):
         positions = torch.full((tokens.shape[0],), t)
-        logits = folded.decode(tokens[:, t], positions, cache, span=t + 1)
+        logits = decode(folded, tokens[:, t], positions, cache, span=t + 1)
         torch.testing.assert_close(logits, expected[:, t], **close)
-    assert not applies(FoldedModel(model.float()), batch=1)  # the fused kernels know no such GPT
-    assert applies(FoldedModel(Transformer(tiny_config(arch="gpt"))), batch=1)
+
+
+@pytest.mark.parametrize("normed", [False, True])
+def test_fused_decoding_leaves_it_alone(normed: bool) -> None:
+    """Its kernels know a GPT without QK-norm alone."""
+    model = SimpleNamespace(
+        config=tiny_config(arch="gpt", gpt_qk_norm=normed), ops=SimpleNamespace(kernels=True)
+    )
+    assert applies(model, batch=1) is not normed  # type: ignore[arg-type]
 
 
 def test_it_is_a_gpt_with_gains_that_start_at_one() -> None:

@@ -9,9 +9,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spherelm import Transformer, ops
+from spherelm import Transformer
 from spherelm.errors import UserError
 from spherelm.model.rope import rope_table
+from spherelm.ops import reference as ops
 from tests.model.tiny import random_tokens, tiny_config
 
 

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from spherelm import AdamW, ModelConfig, Transformer, ops
+from spherelm import AdamW, ModelConfig, Transformer
 from spherelm.model.config import Arch
 from spherelm.model.sphere import largest_norm_deviation
 from tests.ops.precision import DEVICES
@@ -27,16 +27,15 @@ def tiny(arch: Arch, device: str, d_model: int = 24) -> Transformer:
     return Transformer(config).to(device)
 
 
-def train(model: Transformer, optimizer: AdamW, execution: ops.Execution, steps: int = 3) -> None:
+def train(model: Transformer, optimizer: AdamW, steps: int = 3) -> None:
     generator = torch.Generator().manual_seed(1)
     device = next(model.parameters()).device
     for step in range(steps):
         for p in model.parameters():
             p.grad = torch.randn(p.shape, generator=generator).to(device)
-        with ops.use(execution):
-            if step % 2:
-                optimizer.scale_gradients(torch.tensor(0.1, device=device))
-            optimizer.step()
+        if step % 2:
+            optimizer.scale_gradients(torch.tensor(0.1, device=device))
+        optimizer.step()
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -46,8 +45,8 @@ def test_a_fused_step_is_a_step(arch: Arch, d_model: int, device: str) -> None:
     decay = 0.1 if arch == "gpt" else 0.0
     model = tiny(arch, device, d_model)
     twin = copy.deepcopy(model)
-    train(model, AdamW(model, lr=1e-2, weight_decay=decay), "triton")
-    train(twin, AdamW(twin, lr=1e-2, weight_decay=decay), "reference")
+    train(model, AdamW(model, lr=1e-2, weight_decay=decay, kernels="triton"))
+    train(twin, AdamW(twin, lr=1e-2, weight_decay=decay, kernels="reference"))
     for (name, p), q in zip(model.named_parameters(), twin.parameters(), strict=True):
         # Three steps of a dozen float32 roundings each, on numbers of about 1.
         assert torch.allclose(p, q, rtol=1e-5, atol=2e-6), name
@@ -59,13 +58,13 @@ def test_a_fused_step_is_a_step(arch: Arch, d_model: int, device: str) -> None:
 def test_state_is_that_of_torch(device: str) -> None:
     """A run may go from the plain to the fused step, or back, through a checkpoint."""
     model = tiny("ngpt", device)
-    first = AdamW(model, lr=1e-2)
-    train(model, first, "reference", steps=2)
+    first = AdamW(model, lr=1e-2, kernels="reference")
+    train(model, first, steps=2)
     twin = copy.deepcopy(model)
-    second = AdamW(twin, lr=1e-2)
+    second = AdamW(twin, lr=1e-2, kernels="triton")
     second.load_state_dict(copy.deepcopy(first.state_dict()))
-    train(model, first, "reference", steps=2)
-    train(twin, second, "triton", steps=2)
+    train(model, first, steps=2)
+    train(twin, second, steps=2)
     for p, q in zip(model.parameters(), twin.parameters(), strict=True):
         assert torch.allclose(p, q, rtol=1e-5, atol=2e-6)
     assert second.state_dict()["state"][0]["step"] == 4
@@ -76,10 +75,9 @@ def test_state_is_that_of_torch(device: str) -> None:
 def test_parameters_without_gradient_stay(device: str) -> None:
     model = tiny("ngpt", device)
     before = copy.deepcopy(model.state_dict())
-    optimizer = AdamW(model, lr=1e-2)
+    optimizer = AdamW(model, lr=1e-2, kernels="triton")
     model.E_input.grad = torch.randn_like(model.E_input)
-    with ops.use("triton"):
-        optimizer.step()
+    optimizer.step()
     assert not torch.equal(model.E_input, before["E_input"])
     assert all(torch.equal(p, before[n]) for n, p in model.named_parameters() if n != "E_input")
 
@@ -94,8 +92,7 @@ def test_low_precision_weights(device: str) -> None:
     assert q is not None
     grad = torch.randn_like(p)
     p.grad, q.grad = grad, grad.double()
-    with ops.use("triton"):
-        AdamW(model, lr=1e-2).step()
+    AdamW(model, lr=1e-2, kernels="triton").step()
     AdamW(exact, lr=1e-2).step()
     assert p.dtype == torch.bfloat16
     # One rounding is at most 2^-8, and 2^-7 in the interpreter, which truncates.

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from spherelm import ops
 from spherelm.errors import UserError
 from spherelm.ops import attention, flash4
+from spherelm.ops.attention import choose_attention, flash_attention_3
+from spherelm.ops.names import AttentionBackend
 from tests.ops.precision import assert_as_exact_as_plain, draw
 
 needs_fa4 = pytest.mark.skipif(
@@ -26,10 +27,21 @@ def test_what_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(flash4, "unavailable", lambda: "pip install flash-attn-4")
     monkeypatch.setattr(attention, "activate_flash_attention_impl", not_installed)
-    with pytest.raises(UserError, match="fa4 is not to be had here: pip install flash-attn-4"):
-        ops.force_attention("fa4").__enter__()
-    with pytest.raises(UserError, match="fa3 is not to be had here: No module named FA3"):
-        ops.force_attention("fa3").__enter__()
+    with pytest.raises(UserError, match="fa4 cannot run here: pip install flash-attn-4"):
+        choose_attention("fa4", torch.device("cpu"))
+    with pytest.raises(UserError, match="fa3 cannot run here: No module named FA3"):
+        flash_attention_3("fa3").__enter__()
+
+
+def test_flash_attention_3_is_taken_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(attention, "activate_flash_attention_impl", done.append)
+    monkeypatch.setattr(attention, "restore_flash_attention_impl", lambda: done.append("back"))
+    with flash_attention_3("auto"):
+        assert done == []
+    with pytest.raises(ZeroDivisionError), flash_attention_3("fa3"):
+        done.append(str(1 / 0))
+    assert done == ["FA3", "back"]
 
 
 def test_why_flash_attention_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,9 +71,9 @@ def test_why_flash_attention_cannot_run(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_cpu_computes_attention_whatever_is_forced() -> None:
     q, k, v = (torch.randn(2, 5, 3, 8) for _ in range(3))
-    plain = ops.attend(q, k, v, None, 0.3)
-    with ops.force_attention("cudnn"):
-        assert torch.equal(ops.attend(q, k, v, None, 0.3), plain)
+    plain = attention.attend_plainly(q, k, v, None, True, 0.3)
+    named = choose_attention("cudnn", torch.device("cpu"))
+    assert torch.equal(named(q, k, v, None, True, 0.3), plain)
 
 
 def test_operators_of_flash_attention_have_true_shapes() -> None:
@@ -85,12 +97,11 @@ def test_flash_attention_is_as_exact_as_plain(T: int, H: int, G: int, K: int) ->
     inputs = draw(shapes, torch.bfloat16, "cuda")
 
     def plain(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        with ops.force_attention("math" if q.dtype == torch.float64 else "flash"):
-            return ops.attend(q, k, v, None, K**-0.5)
+        backend: AttentionBackend = "math" if q.dtype == torch.float64 else "flash"
+        return choose_attention(backend, q.device)(q, k, v, None, True, K**-0.5)
 
     def ours(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        with ops.force_attention("fa4"):
-            return ops.attend(q, k, v, None, K**-0.5)
+        return choose_attention("fa4", q.device)(q, k, v, None, True, K**-0.5)
 
     assert_as_exact_as_plain(ours, plain, inputs, roundings=2)
 
@@ -115,19 +126,23 @@ def test_flash_attention_takes_views_of_a_packed_projection() -> None:
 @pytest.mark.gpu
 def test_training_takes_it_and_generation_does_not() -> None:
     q = torch.randn(1, 1024, 2, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    taken = attention._takes_flash4
-    assert taken(q, q, None) == (torch.cuda.get_device_capability() == (9, 0))
-    assert not taken(q[:, :64], q[:, :64], None)  # where it was not measured
-    assert not taken(q.detach(), q.detach(), None)
-    assert not taken(q.float(), q.float(), None)
-    with ops.force_attention("cudnn"):
-        assert not taken(q, q, None)
+    fastest = choose_attention("auto", q.device)
+    assert isinstance(fastest, attention._Fastest)
+
+    def taken(q: Tensor, mask: Tensor | None = None, causal: bool = True) -> bool:
+        return fastest.takes_flash4(q, q, mask, causal)
+
+    assert taken(q) == (torch.cuda.get_device_capability() == (9, 0))
+    assert not taken(q[:, :64])  # where it was not measured
+    assert not taken(q.detach())
+    assert not taken(q.float())
+    assert not taken(q, causal=False)
     torch.use_deterministic_algorithms(True)
     try:
-        assert not taken(q, q, None)
+        assert not taken(q)
     finally:
         torch.use_deterministic_algorithms(False)
     mask = torch.ones(1, 1, 1024, 1024, dtype=torch.bool, device="cuda")
-    assert not taken(q, q, mask)
-    with ops.force_attention("fa4"), pytest.raises(UserError, match="fa4 computes bfloat16"):
-        taken(q, q, mask)
+    assert not taken(q, mask)
+    with pytest.raises(UserError, match="fa4 computes bfloat16"):
+        choose_attention("fa4", q.device)(q, q, q, mask, True, 1.0)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spherelm import ops
 from spherelm.model.rope import rope_table
 from spherelm.ops import reference
+from spherelm.ops.choose import Choice, choose
+from spherelm.ops.interface import Operations
+from spherelm.ops.names import Kernels
 from tests.ops.precision import DEVICES, DTYPES, assert_as_exact_as_plain, draw, results
 
 ROWS_AND_WIDTHS = [(1, 64), (7, 100), (5, 1000), (3, 4096), (2, 8192)]
@@ -20,10 +25,19 @@ pytestmark = [
 ]
 
 
-def with_triton(operation):  # type: ignore[no-untyped-def]
-    def run(*inputs: Tensor) -> object:
-        with ops.use("triton"):
-            return operation(*inputs)
+def operations(kernels: Kernels, x: Tensor) -> Operations:
+    """The set of operations for tensors like x; float64, the truth, is always the reference's."""
+    return choose(Choice(kernels=kernels), "lerp", 64, x.device, x.dtype)
+
+
+def by(kernels: Kernels, operation: Callable[..., Any] | str) -> Callable[..., Any]:
+    """The operation of this name, or `operation(ops, *inputs)`, with the operations of one kind."""
+
+    def run(*inputs: Tensor) -> Any:
+        ops = operations(kernels, inputs[0])
+        if isinstance(operation, str):
+            return getattr(ops, operation)(*inputs)
+        return operation(ops, *inputs)
 
     return run
 
@@ -31,13 +45,13 @@ def with_triton(operation):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(("rows", "D"), ROWS_AND_WIDTHS)
 def test_residual_update(rows: int, D: int, dtype: torch.dtype, device: str) -> None:
     inputs = draw([(rows, D), (rows, D), (D,)], dtype, device)
-    assert_as_exact_as_plain(with_triton(ops.residual_lerp), reference.residual_lerp, inputs)
+    assert_as_exact_as_plain(by("triton", "update"), reference.residual_lerp, inputs)
 
 
 @pytest.mark.parametrize(("rows", "D"), ROWS_AND_WIDTHS)
 def test_rms_norm(rows: int, D: int, dtype: torch.dtype, device: str) -> None:
     inputs = draw([(rows, D), (D,)], dtype, device)
-    assert_as_exact_as_plain(with_triton(ops.rms_norm), reference.rms_norm, inputs)
+    assert_as_exact_as_plain(by("triton", "rms_norm"), reference.rms_norm, inputs)
 
 
 @pytest.mark.parametrize(("rows", "D"), ROWS_AND_WIDTHS)
@@ -47,9 +61,9 @@ def test_rms_norm_beside_the_stream(
 ) -> None:
     """h and its norm, or h + y and its norm: two results, whose gradients the kernel adds."""
     inputs = draw([(rows, D), (rows, D), (D,)] if adds else [(rows, D), (D,)], dtype, device)
-    operation = ops.add_rms_norm if adds else ops.branch_rms_norm
+    name = "add_rms_norm" if adds else "branch_rms_norm"
     # Plain PyTorch rounds each of the two gradients and their sum, the kernel their sum alone.
-    assert_as_exact_as_plain(with_triton(operation), operation_of_reference(adds), inputs)
+    assert_as_exact_as_plain(by("triton", name), operation_of_reference(adds), inputs)
 
 
 def operation_of_reference(adds: bool):  # type: ignore[no-untyped-def]
@@ -80,16 +94,16 @@ def test_projection_of_q_k_v(
         k = k.repeat_interleave(H // G, dim=2)
         return torch.einsum("bthk,bshk->bhts", wide(q), wide(k)).to(v.dtype), v * 1
 
-    def project(h: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
+    def project(ops: Operations, h: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
         *matrices, s_qk = rest if kind != "rope" else (*rest, None)
-        turned = table.double() if h.dtype == torch.float64 else table
+        rope = table.double() if h.dtype == torch.float64 else table
         norm = kind in ("sphere", "own positions")
-        return scores(*ops.project_qkv(h, *matrices, turned, s_qk, norm))
+        return scores(*ops.qkv(h, ops.operand(*matrices), rope, s_qk, G, norm))
 
     shapes = [(B, T, D), (H * K, D), (G * K, D), (G * K, D)]
     inputs = draw(shapes if kind == "rope" else [*shapes, (G * K,)], dtype, device)
     # Gradients of k come from k̂ as it is stored, not in float32: one rounding more.
-    assert_as_exact_as_plain(with_triton(project), project, inputs, roundings=2)
+    assert_as_exact_as_plain(by("triton", project), by("reference", project), inputs, roundings=2)
 
 
 def test_a_factor_of_zero_loses_nothing(dtype: torch.dtype, device: str) -> None:
@@ -99,13 +113,16 @@ def test_a_factor_of_zero_loses_nothing(dtype: torch.dtype, device: str) -> None
     inputs = draw([(B, T, D), (H * K, D), (H * K, D), (H * K, D), (H * K,)], dtype, device)
     inputs[-1][::3] = 0.0
 
-    def project(h: Tensor, W_q: Tensor, W_k: Tensor, W_v: Tensor, s_qk: Tensor) -> Tensor:
-        turned = table.double() if h.dtype == torch.float64 else table
-        q, k, _ = ops.project_qkv(h, W_q, W_k, W_v, turned, s_qk, True)
+    def project(ops: Operations, h: Tensor, *rest: Tensor) -> Tensor:
+        *matrices, s_qk = rest
+        rope = table.double() if h.dtype == torch.float64 else table
+        q, k, _ = ops.qkv(h, ops.operand(*matrices), rope, s_qk, H, True)
         wide = reference.at_least_float32
-        return torch.einsum("bthk,bshk->bhts", wide(q), wide(k)).to(h.dtype) + 0 * W_v.sum()
+        return (
+            torch.einsum("bthk,bshk->bhts", wide(q), wide(k)).to(h.dtype) + 0 * matrices[-1].sum()
+        )
 
-    assert_as_exact_as_plain(with_triton(project), project, inputs, roundings=2)
+    assert_as_exact_as_plain(by("triton", project), by("reference", project), inputs, roundings=2)
 
 
 @pytest.mark.parametrize(("rows", "width"), [(1, 64), (3, 100), (2, 1500)])
@@ -115,7 +132,9 @@ def test_swiglu(rows: int, width: int, dtype: torch.dtype, device: str) -> None:
     def plain(h: Tensor, W_u: Tensor, W_nu: Tensor) -> Tensor:
         return reference.swiglu(F.linear(h, W_u), F.linear(h, W_nu))
 
-    assert_as_exact_as_plain(with_triton(ops.project_swiglu), plain, inputs)
+    assert_as_exact_as_plain(
+        by("triton", lambda ops, h, *W: ops.swiglu(h, ops.operand(*W))), plain, inputs
+    )
 
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
@@ -138,18 +157,14 @@ def test_linear_cross_entropy(
     targets = torch.randint(V, (1, rows), device=device)
     targets[:, 1::4] = -100
 
-    def loss(execution):  # type: ignore[no-untyped-def]
-        def run(h: Tensor, E_output: Tensor, *s_z: Tensor) -> Tensor:
-            s = s_z[0] if s_z else None
-            return execution(h, E_output, s, targets, -100, reduction)
-
-        return run
+    def loss(ops: Operations, h: Tensor, E_output: Tensor, *s_z: Tensor) -> Tensor:
+        return ops.loss(h, E_output, s_z[0] if s_z else None, targets, reduction)
 
     inputs = draw([(1, rows, D), (V, D), *([(V,)] if scaled else [])], dtype, device)
     # s_z · E_output is rounded for the product, dL/dz for the products after it, and dL/dh twice.
     assert_as_exact_as_plain(
-        with_triton(loss(ops.linear_cross_entropy)),
-        loss(reference.linear_cross_entropy),
+        by("triton", loss),
+        by("reference", loss),
         inputs,
         roundings=3,
     )
@@ -159,7 +174,7 @@ def test_no_target_counts(dtype: torch.dtype, device: str) -> None:
     h, E_output = draw([(1, 3, 16), (20, 16)], dtype, device)
     targets = torch.full((1, 3), -100, device=device)
     (loss, *grads), _ = results(
-        with_triton(lambda h, E: ops.linear_cross_entropy(h, E, None, targets, -100, "mean")),
+        by("triton", lambda ops, h, E: ops.loss(h, E, None, targets, "mean")),
         [h, E_output],
     )
     assert float(loss) == 0
@@ -169,10 +184,10 @@ def test_no_target_counts(dtype: torch.dtype, device: str) -> None:
 def test_loss_without_gradients_is_the_same(dtype: torch.dtype, device: str) -> None:
     h, E_output = draw([(1, 5, 16), (20, 16)], dtype, device)
     targets = torch.randint(20, (1, 5), device=device)
-    with ops.use("triton"):
-        plain = ops.linear_cross_entropy(h, E_output, None, targets, -100, "mean")
-        E_output.requires_grad_()
-        trained = ops.linear_cross_entropy(h, E_output, None, targets, -100, "mean")
+    ops = operations("triton", h)
+    plain = ops.loss(h, E_output, None, targets, "mean")
+    E_output.requires_grad_()
+    trained = ops.loss(h, E_output, None, targets, "mean")
     assert torch.equal(plain, trained.detach())
 
 
@@ -181,7 +196,6 @@ def test_argmax_is_the_first_of_the_largest(V: int, dtype: torch.dtype, device: 
     (x,) = draw([(3, V)], dtype, device)
     x[1, V // 2 :] = x[1].max() + 1
     x[2] = -torch.inf
-    with ops.use("triton"):
-        found = ops.argmax(x)
+    found = operations("triton", x).argmax(x)
     assert found.dtype == torch.long
     assert found.tolist() == [int(x[0].float().argmax()), V // 2, 0]

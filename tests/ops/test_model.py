@@ -9,23 +9,36 @@ import pytest
 import torch
 from torch import Tensor
 
-from spherelm import AdamW, ModelConfig, ScaleConfig, Transformer, ops
+from spherelm import AdamW, ModelConfig, ScaleConfig, Transformer
 from spherelm.model.config import Arch
+from spherelm.model.part import AUTO, Part
 from spherelm.model.rope import restarting_positions
+from spherelm.ops import reference
+from spherelm.ops.choose import Choice, choose
+from spherelm.ops.names import Kernels
 from spherelm.train.parallel.compile import compile_blocks
 from tests.ops.precision import DEVICES, error
 
 
-def model_on(device: str, arch: Arch, **fields: object) -> Transformer:
+def model_on(device: str, arch: Arch, ops: Choice = AUTO, **fields: object) -> Transformer:
     config: dict[str, object] = {
         "vocab_size": 61, "d_model": 48, "n_layers": 2, "n_heads": 4, "context": 7, "d_mlp": 72,
     }  # fmt: skip
-    return Transformer(ModelConfig(arch=arch, **(config | fields))).to(device)  # type: ignore[arg-type]
+    return Transformer(ModelConfig(arch=arch, **(config | fields)), ops).to(device)  # type: ignore[arg-type]
+
+
+def computes_with(model: Transformer, kernels: Kernels) -> None:
+    """Let every part of a model choose again."""
+    for part in model.modules():
+        if isinstance(part, Part):
+            part._asked_for = Choice(kernels=kernels)
+            part.choose_ops()
 
 
 def gradients(
-    model: Transformer, execution: ops.Execution, precision: torch.dtype, packed: bool = False
+    model: Transformer, kernels: Kernels, precision: torch.dtype, packed: bool = False
 ) -> dict[str, Tensor]:
+    computes_with(model, kernels)
     device = next(model.parameters()).device
     generator = torch.Generator().manual_seed(3)
     config = model.config
@@ -37,7 +50,7 @@ def gradients(
     if packed:
         given["documents"] = (torch.arange(config.context) > 2).long().expand_as(tokens).to(device)
         given["position_ids"] = restarting_positions(given["documents"])
-    with ops.use(execution), torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+    with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
         loss = model.loss(tokens, targets, **given)
     grads = torch.autograd.grad(loss, list(model.parameters()))
     names = [name for name, _ in model.named_parameters()]
@@ -120,26 +133,26 @@ def test_a_block_is_compiled_once_for_all_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("execution", "device"),
+    ("kernels", "device"),
     [
         ("reference", "cpu"),
         pytest.param("reference", "cuda", marks=pytest.mark.gpu),
         pytest.param("triton", "cuda", marks=pytest.mark.gpu),  # the interpreter truncates
     ],
 )
-def test_many_updates_stay_on_the_sphere(execution: ops.Execution, device: str) -> None:
+def test_many_updates_stay_on_the_sphere(kernels: Kernels, device: str) -> None:
     """96 updates in bfloat16 under torch.compile: a norm that slipped to bfloat16 would drift."""
     torch.compiler.reset()
     D = 256
-    h = ops.normalize(torch.randn(2, D, device=device))
+    h = reference.normalize(torch.randn(2, D, device=device))
     ys = torch.randn(96, 2, D, device=device)
     alpha = torch.full((D,), 0.05, device=device)
-    update = torch.compile(lambda h, y: ops.residual_lerp(h, y, alpha), fullgraph=True)
+    ops = choose(Choice(kernels=kernels), "lerp", D, h.device, torch.bfloat16)
+    update = torch.compile(lambda h, y: ops.update(h, y, alpha), fullgraph=True)
     low, exact = h.bfloat16(), h.double()
-    with ops.use(execution):
-        for y in ys:
-            low = update(low, y.bfloat16())
-            exact = ops.reference.residual_lerp(exact, y.bfloat16().double(), alpha.double())
+    for y in ys:
+        low = update(low, y.bfloat16())
+        exact = reference.residual_lerp(exact, y.bfloat16().double(), alpha.double())
     assert float((low.float().norm(dim=-1) - 1).abs().max()) < 1e-3
     # Roundings of 2^-9 that the update forgets at 1 − α a step: about 2^-9 / sqrt(2 · 0.05).
     assert error(low, exact) < 2e-2
@@ -149,12 +162,19 @@ def test_many_updates_stay_on_the_sphere(execution: ops.Execution, device: str) 
 def test_training_follows_the_reference_path() -> None:
     """200 steps in bfloat16: the kernels' loss is within the spread of two seeds."""
 
-    def losses(seed: int, execution: ops.Execution) -> list[float]:
+    def losses(seed: int, kernels: Kernels) -> list[float]:
         torch.manual_seed(seed)
         model = model_on(
-            "cuda", "ngpt", d_model=128, n_heads=4, context=64, d_mlp=512, vocab_size=256
+            "cuda",
+            "ngpt",
+            Choice(kernels=kernels),
+            d_model=128,
+            n_heads=4,
+            context=64,
+            d_mlp=512,
+            vocab_size=256,
         )
-        optimizer = AdamW(model, lr=8e-3)
+        optimizer = AdamW(model, lr=8e-3, kernels=kernels)
         # Text of a kind: each token is a fixed function of the two before it, or noise.
         generator = torch.Generator().manual_seed(0)
         seen = []
@@ -166,7 +186,7 @@ def test_training_follows_the_reference_path() -> None:
                 keep = torch.rand(32, generator=generator) < 0.9
                 row.append(torch.where(keep, (row[-1] * 7 + row[-2] * 3) % 256, noise))
             tokens = torch.stack(row, 1).cuda()
-            with ops.use(execution), torch.autocast("cuda", torch.bfloat16):
+            with torch.autocast("cuda", torch.bfloat16):
                 loss = model.loss(tokens[:, :-1], tokens[:, 1:])
                 loss.backward()
                 optimizer.step()

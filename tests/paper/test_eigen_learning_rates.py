@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from spherelm import Transformer, ops
+from spherelm import Transformer
+from spherelm.ops import reference as ops
 from tests.model.tiny import UPDATES, perturbed, random_tokens, tiny_config
 
 FLIPPED = [1, 4, 11]

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from spherelm import ModelConfig, Transformer, ops
+from spherelm import ModelConfig, Transformer
 from spherelm.model.rope import rope_table
+from spherelm.ops import reference as ops
 from tests.model.tiny import UPDATES, perturbed, random_tokens, small_configs, tiny_config
 
 ROUNDING = 1e-14

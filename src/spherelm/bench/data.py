@@ -8,7 +8,6 @@ the machine in the same mood, and the best round of each counts.
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 import time
@@ -19,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spherelm.cli.parse import parse
-from spherelm.console import open_console
+from spherelm.bench.report import Report, Table
 from spherelm.validate import require_int, require_positive
 
 if TYPE_CHECKING:
@@ -35,7 +33,7 @@ VOCAB_SIZE = 16384
 
 
 @dataclass(frozen=True)
-class BenchDataFlags:
+class Flags:
     """Speed of the loader on one core, and of `prepare` beside the bare tokenizer library."""
 
     text: str | None = None
@@ -67,22 +65,19 @@ class _Cost:
     """Of this process, its threads and the processes that it waited for."""
 
 
-def main(argv: list[str]) -> int:
-    flags = parse(BenchDataFlags, argv, "bench data")
+def run(flags: Flags) -> Report:
+    """Measure the loader, and `prepare` beside the bare library."""
     _check_inputs(flags)
-    report = {
-        "machine": _machine(),
-        "loader": measure_loader(flags.seconds),
-        "prepare": measure_prepare(flags),
-    }
-    if flags.json:
-        print(json.dumps(report))
-    else:
-        _print_tables(report)
-    return 0
+    loader, prepared = measure_loader(flags.seconds), measure_prepare(flags)
+    return Report(
+        _machine(),
+        {"loader": loader, "prepare": prepared},
+        [_loader_table(loader), _prepare_table(prepared)],
+        f"prepare reaches {prepared['share_of_bare']:.0%} of {prepared['fastest_bare']}",
+    )
 
 
-def _check_inputs(flags: BenchDataFlags) -> None:
+def _check_inputs(flags: Flags) -> None:
     """What cannot be read is refused before the first round."""
     from spherelm.data.sources import find_sources
     from spherelm.data.tokenizer_library import LibraryTokenizer
@@ -163,7 +158,7 @@ def _one_core() -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def measure_prepare(flags: BenchDataFlags) -> dict[str, Any]:
+def measure_prepare(flags: Flags) -> dict[str, Any]:
     """Bytes of text per second of `prepare` and of the library alone, on the same cores."""
     from spherelm.data.encode import available_cores
     from spherelm.data.prepare import PrepareConfig, prepare
@@ -264,26 +259,26 @@ def _documents(path: Path) -> list[str]:
     return ["".join(part) for part in parts]
 
 
-def _print_tables(report: dict[str, Any]) -> None:
-    from rich.table import Table
+def _loader_table(rows: list[dict[str, Any]]) -> Table:
+    columns = ["context", "batch", "within documents", "M tokens/s", "of CPU time"]
+    shown = [
+        [
+            f"{row['context']:,}",
+            f"{row['batch_size']}",
+            "yes" if row["within_documents"] else "no",
+            *(f"{row[f'tokens_per_{u}'] / 1e6:,.0f}" for u in ("second", "cpu_second")),
+        ]
+        for row in rows
+    ]
+    return Table("loader, one core, warm page cache", columns, shown)
 
-    console = open_console()
-    loader = Table(title="loader, one core, warm page cache")
-    for name in ("context", "batch", "within documents", "M tokens/s", "of CPU time"):
-        loader.add_column(name, justify="right")
-    for row in report["loader"]:
-        within = "yes" if row["within_documents"] else "no"
-        rates = (f"{row[f'tokens_per_{u}'] / 1e6:,.0f}" for u in ("second", "cpu_second"))
-        loader.add_row(f"{row['context']:,}", f"{row['batch_size']}", within, *rates)
-    console.print(loader)
-    p = report["prepare"]
+
+def _prepare_table(p: dict[str, Any]) -> Table:
     title = (
         f"{p['text']}, {p['text_bytes'] / 1e6:.1f} MB, {p['tokenizer']}, {p['workers']} processes"
     )
-    table = Table(title=title)
-    for name in ("", "MB/s", "CPU seconds"):
-        table.add_column(name, justify="right" if name else "left")
-    for name, rate in p["bytes_per_second"].items():
-        table.add_row(name, f"{rate / 1e6:.2f}", f"{p['cpu_seconds'][name]:.1f}")
-    console.print(table)
-    console.print(f"prepare reaches {p['share_of_bare']:.0%} of {p['fastest_bare']}")
+    shown = [
+        [name, f"{rate / 1e6:.2f}", f"{p['cpu_seconds'][name]:.1f}"]
+        for name, rate in p["bytes_per_second"].items()
+    ]
+    return Table(title, ["", "MB/s", "CPU seconds"], shown)

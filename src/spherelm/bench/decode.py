@@ -8,11 +8,10 @@ a bound: bytes of weights over the speed of a copy, measured in the same run.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spherelm.cli.parse import parse
+from spherelm.bench.report import Report, Table, environment
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.validate import require_int
@@ -26,7 +25,7 @@ Mode = Literal["fused", "compiled", "graph", "eager"]
 
 
 @dataclass(frozen=True)
-class DecodeFlags:
+class Flags:
     """Speed of generation against the bound that the memory sets, GPT beside nGPT."""
 
     size: str | None = None
@@ -84,10 +83,8 @@ class DecodeResult:
         return self.bound_step_ms / self.step_ms
 
 
-def main(argv: list[str]) -> int:
-    flags = parse(DecodeFlags, argv, "bench decode")
-
-    from spherelm.bench.report import environment, print_table
+def run(flags: Flags) -> Report:
+    """Measure every mode of both models."""
     from spherelm.ops.device import choose_device
 
     device = choose_device(flags.device)
@@ -98,14 +95,9 @@ def main(argv: list[str]) -> int:
     results = [
         measure(size, arch, mode, flags, device, speed) for mode in modes for arch in flags.archs
     ]
-    if flags.json:
-        rows = [{**asdict(r), "share_of_bound": r.share_of_bound} for r in results]
-        report = {"environment": environment(device), "copy_bytes_per_s": speed, "decode": rows}
-        print(json.dumps(report))
-        return 0
     firsts = [f"first of {length:,} ms" for length in flags.prompts]
     columns = ["", "tokens/s", "step ms", "bound ms", "share of bound", *firsts]
-    table = [
+    rows = [
         [
             f"{r.arch} {r.mode}",
             f"{r.tokens_per_s:,.0f}",
@@ -117,8 +109,9 @@ def main(argv: list[str]) -> int:
         for r in results
     ]
     title = f"decode {size}, batch {flags.batch}, copy {speed / 1e12:.2f} TB/s"
-    print_table(title, columns, table, device)
-    return 0
+    decoded = [{**asdict(r), "share_of_bound": r.share_of_bound} for r in results]
+    numbers = {"copy_bytes_per_s": speed, "decode": decoded}
+    return Report(environment(device), numbers, [Table(title, columns, rows)])
 
 
 def copy_speed(device: torch.device) -> float:
@@ -135,7 +128,7 @@ def copy_speed(device: torch.device) -> float:
 
 
 def measure(
-    size: str, arch: Arch, mode: Mode, flags: DecodeFlags, device: torch.device, speed: float
+    size: str, arch: Arch, mode: Mode, flags: Flags, device: torch.device, speed: float
 ) -> DecodeResult:
     """Build one model with fresh weights and time its generation."""
     import torch
@@ -180,9 +173,15 @@ def measure(
 
 def weight_bytes(engine: Engine) -> int:
     """Bytes of all that a step reads: every tensor but the input embedding."""
+    import torch
+    from torch.utils._pytree import tree_leaves
+
     folded = engine.model
-    tensors = [folded.E_output, *(t for layer in folded.layers for t in layer if t is not None)]
-    return sum(t.nbytes for t in tensors)
+    read = [folded.output_embedding(folded.dtype), folded.final_norm and folded.final_norm.gain]
+    for block in folded.layers:
+        held = [block.attention.weights(folded.dtype), block.mlp.weights(folded.dtype)]
+        read += tree_leaves([*held, *block.parameters(), *block.buffers()])
+    return sum(t.nbytes for t in read if isinstance(t, torch.Tensor) and not t.is_meta)
 
 
 def _seconds(engine: Engine, batch: int, prompt: int, new: int, repeats: int) -> float:

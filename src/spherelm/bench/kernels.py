@@ -8,12 +8,11 @@ once; over the time they say how far an operation is from the memory's own speed
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from spherelm.cli.parse import parse
+from spherelm.bench.report import Report, Table, environment
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class KernelFlags:
+class Flags:
     """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
 
     tokens: int | None = None
@@ -51,9 +50,9 @@ class Case:
 
     plain: Callable[..., Any]
     inputs: list[Tensor]
-    kernel: Callable[[], object] | None
     bytes_moved: int
     """The fewest bytes of forward and backward together."""
+    kernel: Callable[[], object] | None = None
 
 
 @dataclass(frozen=True)
@@ -67,29 +66,23 @@ class KernelResult:
     bytes_moved: int
 
 
-def main(argv: list[str]) -> int:
-    flags = parse(KernelFlags, argv, "bench kernels")
-
-    from spherelm.bench.report import environment, print_table
+def run(flags: Flags) -> Report:
+    """Measure every operation."""
     from spherelm.ops.device import choose_device
 
     device = choose_device(flags.device)
     results = measure_kernels(flags, device)
-    if flags.json:
-        rows = [asdict(result) for result in results]
-        print(json.dumps({"environment": environment(device), "kernels": rows}))
-        return 0
-    table = []
+    rows = []
     for r in results:
         best = r.kernel or r.reference
         times = [str(t) if t is not None else "" for t in (r.reference, r.compiled, r.kernel)]
-        table.append([r.operation, *times, f"{r.bytes_moved / best.median / 1e6:,.0f}"])
+        rows.append([r.operation, *times, f"{r.bytes_moved / best.median / 1e6:,.0f}"])
     columns = ["", "plain ms", "plain, compiled", "kernel", "GB/s of the best"]
-    print_table("Forward and backward: median (quartiles)", columns, table, device)
-    return 0
+    table = Table("Forward and backward: median (quartiles)", columns, rows)
+    return Report(environment(device), {"kernels": [asdict(r) for r in results]}, [table])
 
 
-def measure_kernels(flags: KernelFlags, device: torch.device) -> list[KernelResult]:
+def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
     """Time every case; on a CPU there is the reference alone."""
     import torch
 
@@ -129,7 +122,7 @@ def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Call
     return work
 
 
-def _cases(flags: KernelFlags, device: torch.device) -> dict[str, Case]:
+def _cases(flags: Flags, device: torch.device) -> dict[str, Case]:
     import torch
 
     from spherelm.model.rope import rope_table
@@ -165,40 +158,35 @@ def _cases(flags: KernelFlags, device: torch.device) -> dict[str, Case]:
     def plain_swiglu(packed: Tensor) -> Tensor:
         return reference.swiglu(*packed.chunk(2, dim=-1))
 
-    def plain_add_norm(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-        return h + y, reference.rms_norm(h + y, gain)
-
     V = 32000 if on_cuda else 1000
     targets = torch.randint(V, (N,), device=device)
 
     def plain_loss(h: Tensor, E_output: Tensor, s_z: Tensor) -> Tensor:
-        return reference.linear_cross_entropy(h, E_output, s_z, targets, -100, "mean")
+        return reference.linear_cross_entropy(h, E_output, s_z, targets, "mean")
 
     h, y, packed = stream(N, D), stream(N, D), stream(*batch, 3 * D)
-    cases: dict[str, tuple[Callable[..., Any], list[Tensor], int]] = {
-        "residual update": (reference.residual_lerp, [h, y, vector(D)], 8 * row),
-        "add and RMSNorm": (plain_add_norm, [h, y, vector(D)], 8 * row),
-        "q and k on the sphere": (plain_qk, [packed, vector(D)], 12 * row),
-        "RoPE": (plain_rope, [packed], 10 * row),
-        "SwiGLU": (plain_swiglu, [stream(N, 8 * D)], 32 * row),
-        "loss": (plain_loss, [h, matrix(V), vector(V)], 4 * row + 6 * V * D),
+    cases = {
+        "residual update": Case(reference.residual_lerp, [h, y, vector(D)], 8 * row),
+        "add and RMSNorm": Case(reference.add_rms_norm, [h, y, vector(D)], 8 * row),
+        "q and k on the sphere": Case(plain_qk, [packed, vector(D)], 12 * row),
+        "RoPE": Case(plain_rope, [packed], 10 * row),
+        "SwiGLU": Case(plain_swiglu, [stream(N, 8 * D)], 32 * row),
+        "loss": Case(plain_loss, [h, matrix(V), vector(V)], 4 * row + 6 * V * D),
     }
-    fused = _fused({name: inputs for name, (_, inputs, _) in cases.items()}, table, targets)
-    return {
-        name: Case(plain, inputs, fused[name] if on_cuda else None, moved)
-        for name, (plain, inputs, moved) in cases.items()
-    }
+    if not on_cuda:
+        return cases
+    kernels = _kernels({name: case.inputs for name, case in cases.items()}, table, targets)
+    return {name: replace(case, kernel=kernels[name]) for name, case in cases.items()}
 
 
-def _fused(
+def _kernels(
     inputs: dict[str, list[Tensor]], table: Tensor, targets: Tensor
 ) -> dict[str, Callable[[], object]]:
     """Forward and backward of each kernel, without the products around it."""
     import torch
 
-    if not table.is_cuda:
-        return {}
-    from spherelm.ops.triton import cross_entropy, qk, residual, rmsnorm, swiglu
+    from spherelm.ops import triton as ours
+    from spherelm.ops.triton import qk, swiglu
 
     packed, s_qk = (x.detach() for x in inputs["q and k on the sphere"])
     heads, K = s_qk.numel() // (2 * table.shape[2]), 2 * table.shape[2]
@@ -214,13 +202,13 @@ def _fused(
         return qk.qkv_backward(None, table, None, None, *grads, False)
 
     def loss(h: Tensor, E_output: Tensor, s_z: Tensor) -> Tensor:
-        return cross_entropy.linear_cross_entropy(h, E_output, s_z, targets, -100, "mean")
+        return ours.linear_cross_entropy(h, E_output, s_z, targets, "mean")
 
-    return {
-        "residual update": _forth_and_back(residual.residual_lerp, inputs["residual update"]),
-        "add and RMSNorm": _forth_and_back(rmsnorm.add_rms_norm, inputs["add and RMSNorm"]),
-        "q and k on the sphere": on_sphere,
-        "RoPE": rope,
-        "SwiGLU": _forth_and_back(swiglu.swiglu, inputs["SwiGLU"]),
-        "loss": _forth_and_back(loss, inputs["loss"]),
+    by_name: dict[str, Callable[..., Any]] = {
+        "residual update": ours.residual_lerp,
+        "add and RMSNorm": ours.add_rms_norm,
+        "SwiGLU": swiglu.swiglu,
+        "loss": loss,
     }
+    timed = {name: _forth_and_back(kernel, inputs[name]) for name, kernel in by_name.items()}
+    return timed | {"q and k on the sphere": on_sphere, "RoPE": rope}

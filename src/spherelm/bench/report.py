@@ -1,19 +1,61 @@
-"""Tables of the benchmarks, and what they were measured on."""
+"""What a benchmark found: numbers for a machine, tables for a reader, and what it ran on."""
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Sequence
-
-import torch
-from rich.table import Table
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spherelm import __version__
 from spherelm.console import open_console
 
+if TYPE_CHECKING:
+    import torch
+
+
+class Table(NamedTuple):
+    """Rows whose first column is text and whose others are numbers."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """A benchmark's result."""
+
+    environment: dict[str, Any]
+    """The machine and the versions behind the numbers."""
+    numbers: dict[str, Any]
+    tables: Sequence[Table]
+    conclusion: str = ""
+
+    def print(self, as_json: bool) -> None:
+        if as_json:
+            print(json.dumps({"environment": self.environment, **self.numbers}))
+            return
+        from rich import table as rich
+
+        console = open_console(width=160)
+        caption = ", ".join(f"{k} {v}" for k, v in self.environment.items())
+        for title, columns, rows in self.tables:
+            drawn = rich.Table(title=title, caption=caption)
+            for i, column in enumerate(columns):
+                drawn.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
+            for row in rows:
+                drawn.add_row(*row)
+            console.print(drawn)
+        if self.conclusion:
+            console.print(self.conclusion)
+
 
 def environment(device: torch.device) -> dict[str, str]:
-    """The machine and the versions behind the numbers."""
+    """The machine and the versions that compute on `device`."""
+    import torch
+
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     else:
@@ -24,17 +66,3 @@ def environment(device: torch.device) -> dict[str, str]:
     except ImportError:
         return found
     return found | {"triton": triton.__version__}
-
-
-def print_table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], device: torch.device
-) -> None:
-    """A table whose first column is text and whose others are numbers."""
-    table = Table(
-        title=title, caption=", ".join(f"{k} {v}" for k, v in environment(device).items())
-    )
-    for i, column in enumerate(columns):
-        table.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*row)
-    open_console(width=160).print(table)

@@ -13,27 +13,24 @@ Forward, backward, clipping and optimizer, in one process on the same random tok
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spherelm.cli.parse import parse
+from spherelm.bench.report import Report, Table, environment
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.ops.names import AttentionBackend
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
-    import torch
-
     from spherelm.bench.training import StepResult
 
 Mode = Literal["kernels", "kernels-eager", "compiled", "compiled-model", "reference"]
 
 
 @dataclass(frozen=True)
-class StepFlags:
+class Flags:
     """Time, throughput and memory of a training step, GPT beside nGPT."""
 
     sizes: tuple[str, ...] = ()
@@ -61,10 +58,8 @@ class StepFlags:
             raise UserError("--archs needs gpt, ngpt or both")
 
 
-def main(argv: list[str]) -> int:
-    flags = parse(StepFlags, argv, "bench step")
-
-    from spherelm.bench.report import environment
+def run(flags: Flags) -> Report:
+    """Measure every size in every mode."""
     from spherelm.bench.training import measure_steps
     from spherelm.ops.device import choose_device
 
@@ -84,18 +79,12 @@ def main(argv: list[str]) -> int:
                 repeats=flags.repeats,
                 attention=flags.attention,
             )
-    if flags.json:
-        steps = [result.as_json() for result in results]
-        print(json.dumps({"environment": environment(device), "steps": steps}))
-    else:
-        print_steps(results, device)
-    return 0
+    steps = [result.as_json() for result in results]
+    return Report(environment(device), {"steps": steps}, _tables(results, on_cuda))
 
 
-def print_steps(results: Sequence[StepResult], device: torch.device) -> None:
+def _tables(results: Sequence[StepResult], on_cuda: bool) -> list[Table]:
     """Steps side by side, and the time of their parts."""
-    from spherelm.bench.report import print_table
-
     gpt = {(r.size, r.mode): r for r in results if r.arch == "gpt"}
     rows = []
     for r in results:
@@ -107,17 +96,18 @@ def print_steps(results: Sequence[StepResult], device: torch.device) -> None:
                 "" if other is None else f"{r.step_ms.median / other.step_ms.median:.3f}",
                 f"{r.tokens_per_s:,.0f}",
                 f"{r.tflops:,.1f}",
-                f"{r.mfu:.1%}" if device.type == "cuda" else "",
+                f"{r.mfu:.1%}" if on_cuda else "",
                 "" if r.peak_gib is None else f"{r.peak_gib:.2f}",
                 f"{r.first_step_s:.1f}",
             ]
         )
     columns = ["", "step ms", "/ GPT", "tokens/s", "TFLOP/s", "MFU", "peak GiB", "first step s"]
-    print_table("A training step: median (quartiles)", columns, rows, device)
-
     parts = sorted({part for r in results for part in r.parts_ms})
     shares = [
         [f"{r.arch}-{r.size} {r.mode}", *(f"{r.parts_ms.get(p, 0):.2f}" for p in parts)]
         for r in results
     ]
-    print_table("Milliseconds by part, of the profiler", ["", *parts], shares, device)
+    return [
+        Table("A training step: median (quartiles)", columns, rows),
+        Table("Milliseconds by part, of the profiler", ["", *parts], shares),
+    ]

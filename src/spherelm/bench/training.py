@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from spherelm import ops, presets
+from spherelm import presets
 from spherelm.bench.shares import shares
 from spherelm.bench.step import Mode
 from spherelm.bench.timing import Timing, milliseconds
@@ -22,6 +22,8 @@ from spherelm.config import RunConfig
 from spherelm.model.config import Arch
 from spherelm.model.flops import flops_per_token
 from spherelm.model.transformer import Transformer
+from spherelm.ops.attention import flash_attention_3
+from spherelm.ops.choose import Choice
 from spherelm.ops.device import products
 from spherelm.ops.names import AttentionBackend
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
@@ -78,11 +80,9 @@ def measure_steps(
     """
     runs = {arch: presets.get(f"{arch}-{size}") for arch in archs}
     torch.compiler.reset()
-    with (
-        ops.use("auto" if mode.startswith("kernels") else "reference"),
-        ops.force_attention(attention),
-    ):
-        built = {arch: _Built(run, mode, tokens, device) for arch, run in runs.items()}
+    ops = Choice("auto" if mode.startswith("kernels") else "reference", attention)
+    with flash_attention_3(attention):
+        built = {arch: _Built(run, mode, tokens, device, ops) for arch, run in runs.items()}
         times: dict[Arch, list[float]] = {arch: [] for arch in archs}
         for _ in range(_TURNS):
             for arch in archs:
@@ -107,7 +107,7 @@ class _Built:
     """A step that has run a few times: compiled, and its memory known."""
 
     def __init__(
-        self, run: RunConfig, mode: Mode, tokens: int | None, device: torch.device
+        self, run: RunConfig, mode: Mode, tokens: int | None, device: torch.device, ops: Choice
     ) -> None:
         if tokens is None:
             tokens = 32768 if device.type == "cuda" else run.tokens_per_step
@@ -119,7 +119,7 @@ class _Built:
             torch.cuda.reset_peak_memory_stats(device)
         train = replace(run.train, batch_size=batch, micro_batch_size=None)
         check_fits(replace(run, train=train), device)
-        self.step = training_step(run, mode, batch, device)
+        self.step = training_step(run, mode, batch, device, ops)
         start = time.perf_counter()
         self.step()
         _wait(device)
@@ -137,12 +137,12 @@ def _wait(device: torch.device) -> None:
 
 
 def training_step(
-    run: RunConfig, mode: Mode, batch: int, device: torch.device
+    run: RunConfig, mode: Mode, batch: int, device: torch.device, ops: Choice
 ) -> Callable[[], object]:
     """A function that trains for one step on fixed random tokens."""
     torch.manual_seed(run.train.seed)
     with torch.device(device):
-        model = Transformer(run.model)
+        model = Transformer(run.model, ops)
         tokens = torch.randint(run.model.vocab_size, (batch, run.model.context + 1))
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
     loss = model.loss

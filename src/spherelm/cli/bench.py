@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import importlib
 
+from spherelm.cli.parse import parse
 from spherelm.errors import UserError, nearest
 
-BENCHMARKS = {
-    "step": "spherelm.bench.step",
-    "kernels": "spherelm.bench.kernels",
-    "decode": "spherelm.bench.decode",
-    "data": "spherelm.bench.data",
-}
-"""Each is a module with `main(argv)`."""
+BENCHMARKS = ("step", "kernels", "decode", "data")
+"""Each is a module of `spherelm.bench` with its `Flags`, and `run(flags)` that gives a `Report`."""
 
 
 def main(argv: list[str]) -> int:
@@ -22,4 +18,7 @@ def main(argv: list[str]) -> int:
     what, rest = argv[0], argv[1:]
     if what not in BENCHMARKS:
         raise UserError(f"there is no benchmark {what!r}; {nearest(what, BENCHMARKS)}")
-    return int(importlib.import_module(BENCHMARKS[what]).main(rest))
+    benchmark = importlib.import_module(f"spherelm.bench.{what}")
+    flags = parse(benchmark.Flags, rest, f"bench {what}")
+    benchmark.run(flags).print(flags.json)
+    return 0

@@ -27,7 +27,7 @@ from spherelm.data.dataset import TokenSplit
 from spherelm.data.order import TrainingOrder
 from spherelm.errors import UserError
 from spherelm.model.rope import restarting_positions
-from spherelm.model.transformer import IGNORE_INDEX
+from spherelm.ops.interface import IGNORE_INDEX
 from spherelm.validate import require_int
 
 

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from spherelm.data.loader import Batch
 from spherelm.free_memory import require_memory
-from spherelm.model.transformer import IGNORE_INDEX, Transformer
+from spherelm.model.transformer import Transformer
+from spherelm.ops.interface import IGNORE_INDEX
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from spherelm.data.loader import Batch
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.loss import evaluate
-from spherelm.model.transformer import IGNORE_INDEX, Transformer
+from spherelm.model.transformer import Transformer
+from spherelm.ops.interface import IGNORE_INDEX
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ step is one CUDA graph, captured once for each span of the cache.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -18,10 +17,11 @@ import torch
 from torch import Tensor
 
 from spherelm.errors import UserError
-from spherelm.generate.folded import Cache, FoldedModel
-from spherelm.generate.memory import check_fits
+from spherelm.generate.cached import Cache, check_fits, decode, new_cache, prefill
 from spherelm.generate.sampling import Sampling, choose
-from spherelm.model.transformer import Transformer
+from spherelm.model.fold import FoldedTransformer
+from spherelm.model.part import AUTO, Ops
+from spherelm.model.transformer import RunBlock, Transformer, run_block
 from spherelm.validate import require_int
 
 SHORTEST_SPAN = 256
@@ -43,6 +43,7 @@ class Engine:
         model: Transformer,
         dtype: torch.dtype | None = None,
         *,
+        ops: Ops = AUTO,
         compile: bool = False,
         fused: bool = True,
         cuda_graphs: bool = True,
@@ -50,17 +51,22 @@ class Engine:
         """`dtype` of products and cache, by default the model's. On CUDA a decode step is replayed
         as a graph; `fused` takes our kernels for a batch of one; `compile` compiles the step for
         all else, a wait of some seconds for faster tokens."""
-        self.model = FoldedModel(model, dtype)
-        self.graphed = cuda_graphs and self.model.device.type == "cuda"
-        self.fused = fused and self.graphed and importlib.util.find_spec("triton") is not None
+        self.model = FoldedTransformer(model, dtype, ops)
+        self.device = self.model.E_input.device
+        self.graphed = cuda_graphs and self.device.type == "cuda"
+        self.fused = fused and self.graphed
         self._kept: tuple[tuple[int, int], Cache, Step] | None = None
+        self._run: RunBlock = run_block
         if compile and self.graphed:
-            self.model.decode_block = torch.compile(  # type: ignore[method-assign]
-                self.model.decode_block,
+            self._run = torch.compile(
+                self._run,
                 dynamic=False,
                 fullgraph=True,
                 options={"coordinate_descent_tuning": True, "triton.cudagraphs": False},
             )
+
+    def _decode(self, tokens: Tensor, positions: Tensor, cache: Cache, span: int) -> Tensor:
+        return decode(self.model, tokens, positions, cache, span, self._run)
 
     def generate(
         self,
@@ -73,8 +79,8 @@ class Engine:
     ) -> list[list[int]]:
         """The new tokens of each prompt, up to and without its first token of `stop_ids`."""
         columns: list[Tensor] = []
-        stops = torch.tensor(sorted(stop_ids), dtype=torch.long, device=self.model.device)
-        stopped = torch.zeros(len(prompts), dtype=torch.bool, device=self.model.device)
+        stops = torch.tensor(sorted(stop_ids), dtype=torch.long, device=self.device)
+        stopped = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
         for tokens in self._steps(prompts, max_new_tokens, sampling or Sampling(), seed):
             columns.append(tokens)
             if stop_ids:
@@ -116,7 +122,7 @@ class Engine:
         self._check(prompts, max_new_tokens)
         if max_new_tokens == 0:
             return
-        model, device = self.model, self.model.device
+        model, device = self.model, self.device
         lengths = [len(prompt) for prompt in prompts]
         longest = max(lengths)
         check_fits(model, len(prompts), longest, max_new_tokens)
@@ -127,9 +133,9 @@ class Engine:
         generator = torch.Generator(device).manual_seed(seed)
         seen = _seen(prompts, model.config.vocab_size, device, sampling)
 
-        logits = model.prefill(padded, cache, last=positions - 1)
+        logits = prefill(model, padded, cache, last=positions - 1)
         for n in range(max_new_tokens):
-            tokens = choose(logits, sampling, seen, generator)  # (B,)
+            tokens = choose(logits, sampling, seen, generator, model.ops.argmax)  # (B,)
             yield tokens
             if n + 1 == max_new_tokens:
                 return
@@ -139,17 +145,16 @@ class Engine:
 
     def _decoder(self, batch: int, length: int) -> tuple[Cache, Step]:
         """A cache for at least `length` entries, and the step that decodes with it."""
-        model = self.model
         if not self.graphed:
-            cache = model.new_cache(batch, length)
-            return cache, lambda tokens, positions, used: model.decode(
+            cache = new_cache(self.model, batch, length)
+            return cache, lambda tokens, positions, used: self._decode(
                 tokens, positions, cache, used
             )
         length = _span(length)
         if self._kept is not None and self._kept[0] == (batch, length):
             return self._kept[1], self._kept[2]  # what is left in it is overwritten or not seen
         self._kept = None  # its memory is needed
-        cache = model.new_cache(batch, length)
+        cache = new_cache(self.model, batch, length)
         step = self._graphed_step(batch, cache)
         self._kept = ((batch, length), cache, step)
         return cache, step
@@ -157,8 +162,8 @@ class Engine:
     def _graphed_step(self, batch: int, cache: Cache) -> Step:
         from spherelm.generate.graph import DecodeGraph
 
-        decode = self.model.decode
-        if self.fused:
+        decode = self._decode
+        if self.fused and self.model.ops.kernels:
             from spherelm.generate.fused import FusedDecode, applies
 
             if applies(self.model, batch):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from spherelm.generate.folded import Cache
+from spherelm.generate.cached import Cache
 
 Decode = Callable[[Tensor, Tensor, Cache, int], Tensor]
 """tokens (B,), positions (B,), cache, span -> logits (B, V)"""

@@ -6,13 +6,14 @@ steps in `choose` is that of Hugging Face `generate`, so that the same settings 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from spherelm import ops
 from spherelm.errors import UserError
+from spherelm.ops.reference import argmax
 from spherelm.validate import require_int, require_non_negative, require_positive
 
 
@@ -81,13 +82,17 @@ def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def choose(
-    logits: Tensor, sampling: Sampling, seen: Tensor | None, generator: torch.Generator
+    logits: Tensor,
+    sampling: Sampling,
+    seen: Tensor | None,
+    generator: torch.Generator,
+    argmax: Callable[[Tensor], Tensor] = argmax,
 ) -> Tensor:
     """The next token of each row: (B, V) -> (B,)"""
     if sampling.repetition_penalty != 1.0 and seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
     if sampling.temperature == 0:
-        return ops.argmax(logits)
+        return argmax(logits)
     logits = logits / sampling.temperature
     if sampling.top_k is not None:
         logits = keep_top_k(logits, sampling.top_k)

@@ -1,4 +1,4 @@
-"""ATTN: causal multi-head self-attention of GPT and nGPT.
+"""ATTN: multi-head attention of GPT and nGPT.
 
 Shapes: B batch, T time, D d_model, H heads, G heads of k and v, K head dimension.
 All four matrices are lists of vectors in R^D; W_o is stored as the paper writes it and applied as
@@ -7,21 +7,37 @@ All four matrices are lists of vectors in R^D; W_o is stored as the paper writes
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
-from spherelm import ops
+from spherelm.model.attend import CAUSAL, FULL, Attend
 from spherelm.model.config import ModelConfig
+from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read
+from spherelm.ops.interface import Operand
+from spherelm.ops.reference import heads_on_sphere, rotate
 
 
-class Attention(nn.Module):
+class AttentionWeights(NamedTuple):
+    """What attention multiplies with: the matrices ready for their products, and s_qk."""
+
+    W_qkv: Operand
+    W_o: Operand
+    s_qk: Tensor | None
+    kv_heads: int
+
+
+class Attention(Part):
     """softmax(q kᵀ · softmax_scale + M) v W_o; q and k are rotated, and in nGPT on the sphere."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
+    factors_on_q = False
+    """Whether s_qk² stands on q, and k is a unit vector, as a cache wants it."""
+
+    def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
+        super().__init__(config, ops)
         d_q, d_kv = config.n_heads * config.d_k, config.kv_heads * config.d_k
         self.W_q = nn.Parameter(torch.empty(d_q, config.d_model))
         self.W_k = nn.Parameter(torch.empty(d_kv, config.d_model))
@@ -29,16 +45,59 @@ class Attention(nn.Module):
         self.W_o = nn.Parameter(torch.empty(d_q, config.d_model))
         self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.has_s_qk else None
 
-    def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
-        """h: (B, T, D), rope: (2, T, K/2), or (2, B, T, K/2) where tokens have positions of their
-        own, mask: (B, 1, T, T) true where allowed -> (B, T, D)"""
-        W_q, W_k, W_v, W_o = [
-            as_read(W, h.dtype, self.config.normalize_in_forward)
-            for W in (self.W_q, self.W_k, self.W_v, self.W_o)
-        ]
+    def matrices(self, dtype: torch.dtype) -> list[Tensor]:
+        """W_q, W_k, W_v and W_o as products with a stream of `dtype` take them."""
+        normalized = self.config.normalize_in_forward
+        return [as_read(W, dtype, normalized) for W in (self.W_q, self.W_k, self.W_v, self.W_o)]
+
+    def weights(self, dtype: torch.dtype) -> AttentionWeights:
+        """The weights for a stream of `dtype`."""
+        W_q, W_k, W_v, W_o = self.matrices(dtype)
+        return AttentionWeights(
+            self.ops.operand(W_q, W_k, W_v),
+            self.ops.operand(W_o),
+            None if self.s_qk is None else self.s_qk(),
+            kv_heads=W_k.shape[0] // self.config.d_k,
+        )
+
+    def forward(self, h: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
+        """h: (B, T, D), or (B·T, D) as blocks have it, rope: (2, T, K/2), or (2, B, T, K/2) where
+        tokens have positions of their own -> like h"""
+        W_qkv, W_o, s_qk, kv_heads = self.weights(h.dtype)
+        sequences = h if h.ndim == 3 else h.unflatten(0, (-1, rope.shape[-2]))
 
         # q, k: Norm(RoPE(h W)) · s_qk for nGPT and a GPT with QK-norm, RoPE(h W) for GPT
-        s_qk = None if self.s_qk is None else self.s_qk()
-        q, k, v = ops.project_qkv(h, W_q, W_k, W_v, rope, s_qk, self.config.qk_norm)
-        heads = ops.attend(q, k, v, mask, self.config.softmax_scale)  # (B, T, H, K)
-        return heads.flatten(-2) @ W_o
+        q, k, v = self.ops.qkv(
+            sequences, W_qkv, rope, s_qk, kv_heads, self.config.qk_norm, self.factors_on_q
+        )
+        heads = attend(self.ops, q, k, v, self.config.softmax_scale)  # (B, T, H, K)
+        return self.ops.linear(heads.flatten(-2), W_o).view(h.shape)
+
+    def cross(
+        self,
+        h: Tensor,
+        source: Tensor,
+        attend: Attend = FULL,
+        rope: Tensor | None = None,
+        source_rope: Tensor | None = None,
+    ) -> Tensor:
+        """Attention of a decoder to an encoder: q from h, k and v from another sequence.
+
+        Without a table a sequence has no positions. h: (B, T, D), source: (B, S, D), rope:
+        (2, T, K/2), source_rope: (2, S, K/2) -> (B, T, D)
+        """
+        W_q, W_k, W_v, W_o = self.matrices(h.dtype)
+        q, k, v = (
+            (x @ W.t()).unflatten(-1, (-1, self.config.d_k))
+            for x, W in ((h, W_q), (source, W_k), (source, W_v))
+        )
+        kv_heads = k.shape[-2]
+        if self.s_qk is not None:
+            s_qk, norm = self.s_qk(), self.config.qk_norm
+            q = heads_on_sphere(q, rope, s_qk, kv_heads, norm)
+            k = heads_on_sphere(k, source_rope, s_qk, kv_heads, norm)
+        else:
+            q = q if rope is None else rotate(q, rope)
+            k = k if source_rope is None else rotate(k, source_rope)
+        heads = attend(self.ops, q, k, v, self.config.softmax_scale)
+        return self.ops.linear(heads.flatten(-2), self.ops.operand(W_o))

@@ -6,8 +6,9 @@
     h_M ← MLP(RMSNorm(h))            h_M ← Norm(MLP(h))
     h   ← h + h_M                    h   ← Norm(h + α_M (h_M − h))
 
-The two steps of the right column are one operation, since both norms need one pass over h; so are
-an addition of the left column and the RMSNorm after it.
+Training, evaluation and decoding all run these. The two steps of the right column are one
+operation, `update`, since both norms need one pass over h; an addition of the left column is done
+together with the RMSNorm that reads it (`Stream`).
 
 Shapes: h is (B, T, D) between blocks and (B·T, D) inside: where nothing stands between a product
 and an addition to it, forward or backward, torch.compile makes one kernel of the two.
@@ -18,77 +19,97 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from spherelm import ops
+from spherelm.model.attend import CAUSAL, Attend
 from spherelm.model.attention import Attention
 from spherelm.model.config import ModelConfig
 from spherelm.model.mlp import MLP
+from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.scale import Scale
-
-UPDATES = {
-    "lerp": ops.residual_lerp,  # Norm(h + α (Norm(y) − h))
-    "slerp": ops.residual_slerp,  # along the geodesic from h to Norm(y)
-    "riemannian": ops.residual_riemannian,  # Norm(h − α (h (hᵀ Norm(y)) − Norm(y)))
-}
+from spherelm.ops.interface import Operations
 
 
-class RMSNorm(nn.Module):
+class Stream:
+    """GPT's hidden state inside a block: what is added to it waits for the norm that reads the sum,
+    since one pass over memory does both."""
+
+    def __init__(self, h: Tensor, added: Tensor | None = None) -> None:
+        self._h, self._added = h, added
+
+    def plus(self, y: Tensor) -> Stream:
+        return Stream(self.value(), y)
+
+    def value(self) -> Tensor:
+        return self._h if self._added is None else self._h + self._added
+
+    def rms_norm(self, gain: Tensor, ops: Operations) -> Tensor:
+        if self._added is None:
+            self._h, normed = ops.branch_rms_norm(self._h, gain)
+        else:
+            self._h, normed = ops.add_rms_norm(self._h, self._added, gain)
+            self._added = None
+        return normed
+
+
+class RMSNorm(Part):
     """RMSNorm with a learned gain, starting at 1."""
 
-    def __init__(self, d_model: int) -> None:
-        super().__init__()
-        self.gain = nn.Parameter(torch.ones(d_model))
+    def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
+        super().__init__(config, ops)
+        self.gain = nn.Parameter(torch.ones(config.d_model))
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
         self.gain.fill_(1.0)
 
-    def forward(self, h: Tensor) -> Tensor:
-        return ops.rms_norm(h, self.gain)
+    def forward(self, h: Tensor | Stream) -> Tensor:
+        if isinstance(h, Stream):
+            return h.rms_norm(self.gain, self.ops)
+        return self.ops.rms_norm(h, self.gain)
 
 
-class GPTBlock(nn.Module):
+class GPTBlock(Part):
     """The left column of Table 1."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.norm_attn = RMSNorm(config.d_model)
-        self.attention = Attention(config)
-        self.norm_mlp = RMSNorm(config.d_model)
-        self.mlp = MLP(config)
+    def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
+        super().__init__(config, ops)
+        self.norm_attn = RMSNorm(config, ops)
+        self.attention = Attention(config, ops)
+        self.norm_mlp = RMSNorm(config, ops)
+        self.mlp = MLP(config, ops)
 
-    def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
-        shape, h = h.shape, h.flatten(0, 1)
-        h, normed = ops.branch_rms_norm(h, self.norm_attn.gain)  # h, RMSNorm(h)
-        h_A = self.attention(normed.view(shape), rope, mask).flatten(0, 1)
-        h, normed = ops.add_rms_norm(h, h_A, self.norm_mlp.gain)  # h + h_A, RMSNorm(h + h_A)
-        h_M = self.mlp(normed)
-        return (h + h_M).view(shape)
+    def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
+        h = Stream(hidden.flatten(0, 1))
+        h_A = self.attention(self.norm_attn(h), rope, attend)  # ATTN(RMSNorm(h))
+        h = h.plus(h_A)  # h + h_A
+        h_M = self.mlp(self.norm_mlp(h))  # MLP(RMSNorm(h))
+        h = h.plus(h_M)  # h + h_M
+        return h.value().view(hidden.shape)
 
 
-class NGPTBlock(nn.Module):
+class NGPTBlock(Part):
     """The right column of Table 1."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.attention = Attention(config)
+    def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
+        super().__init__(config, ops)
+        self.attention = Attention(config, ops)
         self.alpha_attn = Scale(config.d_model, config.resolve_scale("alpha_attn"))
-        self.mlp = MLP(config)
+        self.mlp = MLP(config, ops)
         self.alpha_mlp = Scale(config.d_model, config.resolve_scale("alpha_mlp"))
         self.signed_alpha = config.signed_alpha
-        self.update = UPDATES[config.update]
 
     def eigen_learning_rates(self) -> tuple[Tensor, Tensor]:
         """α_A and α_M as the update uses them: |α| unless they may be negative.  (D,) each"""
         alpha_A, alpha_M = self.alpha_attn(), self.alpha_mlp()
         return (alpha_A, alpha_M) if self.signed_alpha else (alpha_A.abs(), alpha_M.abs())
 
-    def forward(self, h: Tensor, rope: Tensor, mask: Tensor | None = None) -> Tensor:
+    def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
         alpha_A, alpha_M = self.eigen_learning_rates()
-        shape, h = h.shape, h.flatten(0, 1)
-        h_A = self.attention(h.view(shape), rope, mask).flatten(0, 1)
-        h = self.update(h, h_A, alpha_A)  # Norm(h + α_A (Norm(h_A) − h))
-        h_M = self.mlp(h)
-        return self.update(h, h_M, alpha_M).view(shape)  # Norm(h + α_M (Norm(h_M) − h))
+        h = hidden.flatten(0, 1)
+        h_A = self.attention(h, rope, attend)  # ATTN(h)
+        h = self.ops.update(h, h_A, alpha_A)  # Norm(h + α_A (Norm(h_A) − h))
+        h_M = self.mlp(h)  # MLP(h)
+        h = self.ops.update(h, h_M, alpha_M)  # Norm(h + α_M (Norm(h_M) − h))
+        return h.view(hidden.shape)
 
 
 Block = GPTBlock | NGPTBlock

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from spherelm.errors import UserError
+from spherelm.ops.names import Update
 from spherelm.validate import require_bool, require_choice, require_int, require_positive
 
 Arch = Literal["gpt", "ngpt"]
-Update = Literal["lerp", "slerp", "riemannian"]
 ScaleMode = Literal["vector", "scalar", "fixed"]
 
 SCALE_NAMES = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")

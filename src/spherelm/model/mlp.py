@@ -1,28 +1,36 @@
 """MLP: SwiGLU of GPT and nGPT.
 
-Shapes: B batch, T time, D d_model, F d_mlp. W_o_mlp is stored as the paper writes it, (F, D), and
-applied as `x @ W_o_mlp`.
+Shapes: D d_model, F d_mlp. W_o_mlp is stored as the paper writes it, (F, D), and applied as
+`x @ W_o_mlp`.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from spherelm import ops
 from spherelm.model.config import ModelConfig
+from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read
+from spherelm.ops.interface import Operand
 
 
-class MLP(nn.Module):
+class MLPWeights(NamedTuple):
+    """What the MLP multiplies with: the matrices with their factors, ready for their products."""
+
+    W_u_nu: Operand
+    W_o_mlp: Operand
+
+
+class MLP(Part):
     """(u · SiLU(ν)) W_oMLP with u = h W_u and ν = h W_ν; nGPT scales u by s_u, ν by s_ν·sqrt(D)."""
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__()
-        self.config = config
+    def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
+        super().__init__(config, ops)
         width, d_model = config.mlp_width, config.d_model
         self.W_u = nn.Parameter(torch.empty(width, d_model))
         self.W_nu = nn.Parameter(torch.empty(width, d_model))
@@ -31,16 +39,26 @@ class MLP(nn.Module):
         self.s_u = Scale(width, config.resolve_scale("s_u")) if ngpt else None
         self.s_nu = Scale(width, config.resolve_scale("s_nu")) if ngpt else None
 
-    def forward(self, h: Tensor) -> Tensor:
-        """h: (B, T, D) -> (B, T, D)"""
-        W_u, W_nu, W_o_mlp = [
-            as_read(W, h.dtype, self.config.normalize_in_forward)
-            for W in (self.W_u, self.W_nu, self.W_o_mlp)
-        ]
+    def matrices(self, dtype: torch.dtype) -> list[Tensor]:
+        """W_u and W_ν with their factors, and W_oMLP, for a stream of `dtype`.
 
+        (h W_u) · s_u = h (W_u · s_u): to scale F·D weights is cheaper than B·T·F activations.
+        """
+        normalized = self.config.normalize_in_forward
+        W_u, W_nu, W_o_mlp = (
+            as_read(W, dtype, normalized) for W in (self.W_u, self.W_nu, self.W_o_mlp)
+        )
         if self.s_u is not None and self.s_nu is not None:
-            # (h W_u) · s_u = h (W_u · s_u): to scale F·D weights is cheaper than B·T·F activations.
             W_u = W_u * self.s_u()[:, None]
             W_nu = W_nu * (self.s_nu() * math.sqrt(self.config.d_model))[:, None]
+        return [W_u, W_nu, W_o_mlp]
 
-        return ops.project_swiglu(h, W_u, W_nu) @ W_o_mlp
+    def weights(self, dtype: torch.dtype) -> MLPWeights:
+        """The weights for a stream of `dtype`."""
+        W_u, W_nu, W_o_mlp = self.matrices(dtype)
+        return MLPWeights(self.ops.operand(W_u, W_nu), self.ops.operand(W_o_mlp))
+
+    def forward(self, h: Tensor) -> Tensor:
+        """h: (..., D) -> (..., D)"""
+        W_u_nu, W_o_mlp = self.weights(h.dtype)
+        return self.ops.linear(self.ops.swiglu(h, W_u_nu), W_o_mlp)

@@ -5,40 +5,49 @@ Shapes: B batch, T time, D d_model, V vocabulary.
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Literal, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spherelm import ops
 from spherelm.errors import UserError
-from spherelm.model.block import GPTBlock, NGPTBlock, RMSNorm
+from spherelm.model.attend import CAUSAL, Attend, within
+from spherelm.model.block import Block, GPTBlock, NGPTBlock, RMSNorm
 from spherelm.model.config import ModelConfig
 from spherelm.model.init import initialize_
+from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.rope import RopeTable
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read, mark_matrices, retract_strays_
+from spherelm.ops.interface import IGNORE_INDEX
+from spherelm.ops.reference import at_least_float32, normalize
 from spherelm.validate import require_int
 
-IGNORE_INDEX = -100
-"""A target with this value does not count in the loss."""
+RunBlock = Callable[[nn.Module, Tensor, Tensor, Attend], Tensor]
 
 
-class Transformer(nn.Module):
-    """A decoder-only Transformer: `model(tokens)` gives logits, `model.loss(...)` a scalar."""
+def run_block(block: nn.Module, h: Tensor, rope: Tensor, attend: Attend) -> Tensor:
+    """One block; a function, so that it can be compiled in the place of the block's own call."""
+    out: Tensor = block(h, rope, attend)
+    return out
 
-    def __init__(self, config: ModelConfig) -> None:
-        if not isinstance(config, ModelConfig):
-            raise UserError(f"a Transformer is made from a ModelConfig, not {config!r}")
-        super().__init__()
-        self.config = config
+
+class Transformer(Part):
+    """A decoder-only Transformer: `model(tokens)` gives logits, `model.loss(...)` a scalar.
+
+    `ops` says how it computes: see `spherelm.ops.choose`.
+    """
+
+    def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
+        super().__init__(config, ops)
         ngpt = config.arch == "ngpt"
         block = NGPTBlock if ngpt else GPTBlock
         self.E_input = nn.Parameter(torch.empty(config.vocab_size, config.d_model))
         self.rope = RopeTable(config.context, config.d_k, config.rope_base)
-        self.blocks = nn.ModuleList(block(config) for _ in range(config.n_layers))
-        self.final_norm = None if ngpt else RMSNorm(config.d_model)
+        self.blocks = nn.ModuleList(block(config, ops) for _ in range(config.n_layers))
+        self.final_norm = None if ngpt else RMSNorm(config, ops)
         self.E_output = (
             None
             if config.tie_embeddings
@@ -46,9 +55,7 @@ class Transformer(nn.Module):
         )
         self.s_z = Scale(config.vocab_size, config.resolve_scale("s_z")) if ngpt else None
         mark_matrices(self, on_sphere=ngpt)
-        self.register_load_state_dict_post_hook(  # type: ignore[no-untyped-call]
-            lambda module, _: retract_strays_(module)
-        )
+        self.register_load_state_dict_post_hook(_after_loading)  # type: ignore[no-untyped-call]
         self.reset_parameters()
 
     @property
@@ -66,6 +73,11 @@ class Transformer(nn.Module):
             return self.final_norm.gain.dtype
         assert self.s_z is not None
         return self.s_z.stored.dtype
+
+    @property
+    def layers(self) -> list[Block]:
+        """The blocks, as what they are."""
+        return cast("list[Block]", list(self.blocks))
 
     def reset_parameters(self) -> None:
         """Draw all parameters anew; the way to fill a model that was built on the meta device."""
@@ -91,15 +103,27 @@ class Transformer(nn.Module):
         than alone; with `restarting_positions(documents)` it has the same.
         """
         self._check(tokens, documents, position_ids)
-        # Widened before the look-up, so that the gradients of a row are summed in float32.
-        h = F.embedding(tokens, as_read(self.E_input, self.dtype))  # (B, T, D)
-        if self.config.normalize_in_forward:
-            h = ops.normalize(h)
-        h = h.to(self._stream_dtype())
+        attend = CAUSAL if documents is None else within(documents)
         rope = self.rope(tokens.shape[1], position_ids)
-        mask = None if documents is None else _document_mask(documents)
-        for block in self.blocks:
-            h = block(h, rope, mask)
+        return self.run_blocks(self.embed(tokens), rope, [attend] * self.config.n_layers)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """The rows of E_input: (B, T) -> (B, T, D)"""
+        # Widened before the look-up, so that the gradients of a row are summed in float32.
+        h = F.embedding(tokens, as_read(self.E_input, self.dtype))
+        if self.config.normalize_in_forward:
+            h = normalize(h)
+        return h.to(self._stream_dtype())
+
+    def run_blocks(
+        self, h: Tensor, rope: Tensor, attends: Iterable[Attend], run: RunBlock = run_block
+    ) -> Tensor:
+        """The blocks, each with what it may attend to, and GPT's last norm.
+
+        h: (B, T, D), rope: (2, T, K/2) or (2, B, T, K/2) -> (B, T, D)
+        """
+        for block, attend in zip(self.blocks, attends, strict=True):
+            h = run(block, h, rope, attend)
         return h if self.final_norm is None else self.final_norm(h)
 
     def forward(
@@ -112,8 +136,11 @@ class Transformer(nn.Module):
 
         A row padded on the left needs both `documents` and `position_ids`: see `hidden`.
         """
-        h = self.hidden(tokens, documents, position_ids)
-        logits = ops.reference.at_least_float32(F.linear(h, self._output_embedding(h.dtype)))
+        return self.logits(self.hidden(tokens, documents, position_ids))
+
+    def logits(self, h: Tensor) -> Tensor:
+        """z = (E_output h) · s_z: (..., D) -> (..., V), at least float32."""
+        logits = at_least_float32(F.linear(h, self.output_embedding(h.dtype)))
         return logits if self.s_z is None else logits * self.s_z()
 
     def loss(
@@ -128,18 +155,18 @@ class Transformer(nn.Module):
         _check_shape("targets", targets, tokens)
         self._check_ids("targets", targets, allow=IGNORE_INDEX)
         h = self.hidden(tokens, documents, position_ids)
-        return ops.linear_cross_entropy(
-            h,
-            self._output_embedding(h.dtype),
-            None if self.s_z is None else self.s_z(),
-            targets,
-            IGNORE_INDEX,
-            reduction,
-        )
+        s_z = None if self.s_z is None else self.s_z()
+        return self.ops.loss(h, self.output_embedding(h.dtype), s_z, targets, reduction)
 
-    def _output_embedding(self, dtype: torch.dtype) -> Tensor:
+    def output_embedding(self, dtype: torch.dtype) -> Tensor:
+        """E_output as logits are made with it, at least in `dtype`: (V, D)"""
         E_output = self.E_input if self.E_output is None else self.E_output
         return as_read(E_output, dtype, self.config.normalize_in_forward)
+
+    def scaled_output_embedding(self, dtype: torch.dtype) -> Tensor:
+        """E_output with s_z multiplied into its rows: (V, D)"""
+        E_output = self.output_embedding(dtype)
+        return E_output if self.s_z is None else E_output * self.s_z()[:, None]
 
     def _stream_dtype(self) -> torch.dtype:
         """The dtype of hidden states and products: autocast's where it is on."""
@@ -188,7 +215,9 @@ def _check_shape(name: str, given: Tensor, tokens: Tensor) -> None:
         )
 
 
-def _document_mask(documents: Tensor) -> Tensor:
-    """True where position i may see position j: j ≤ i in the same document.  -> (B, 1, T, T)"""
-    same = documents[:, :, None] == documents[:, None, :]
-    return same.tril()[:, None]
+def _after_loading(model: Transformer, _: object) -> None:
+    """What was loaded may be off the sphere, or on another device than before."""
+    retract_strays_(model)
+    for module in model.modules():
+        if isinstance(module, Part):
+            module.choose_ops()

@@ -8,10 +8,10 @@ Measured on an H200 (torch 2.11, flash-attn-4 4.0.0b36, head size 64), milliseco
     SDPA's flash               1.65           4.17           7.58
 
 So training takes FlashAttention 4 where it is installed and was measured to be faster, and
-everything else cuDNN where it applies; SDPA falls through the rest in order. `force_attention`
-names one.
+everything else cuDNN where it applies; SDPA falls through the rest in order. A backend can be named
+instead.
 
-Shapes: B batch, T time, H heads, G heads of k and v, K head dimension.
+Shapes: B batch, T time, S time of the keys, H heads, G heads of k and v, K head dimension.
 """
 
 from __future__ import annotations
@@ -23,10 +23,16 @@ from typing import get_args
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.attention import SDPBackend, activate_flash_attention_impl, sdpa_kernel
+from torch.nn.attention import (
+    SDPBackend,
+    activate_flash_attention_impl,
+    restore_flash_attention_impl,
+    sdpa_kernel,
+)
 
 from spherelm.errors import UserError
 from spherelm.ops import flash4
+from spherelm.ops.interface import Attend
 from spherelm.ops.names import AttentionBackend
 from spherelm.validate import require_choice
 
@@ -48,77 +54,113 @@ _FLASH4_WINS = {(9, 0): (64,)}
 """Head sizes by compute capability."""
 _FLASH4_WINS_FROM = 1024
 
-_forced: AttentionBackend = "auto"
+
+def choose_attention(backend: AttentionBackend, device: torch.device) -> Attend:
+    """Attention by this backend on CUDA; by PyTorch's choice on any other device."""
+    require_choice("attention", backend, get_args(AttentionBackend))
+    if backend == "fa4" and (why := flash4.unavailable()):
+        raise UserError(f"attention fa4 cannot run here: {why}")
+    if device.type != "cuda":
+        return attend_plainly
+    if backend == "auto":
+        wins = () if flash4.unavailable() else _flash4_wins(device)
+        return _Fastest(wins)
+    if backend == "fa4":
+        return attend_by_flash4
+    return _ByName(_BY_NAME[backend])
 
 
 @contextmanager
-def force_attention(backend: AttentionBackend) -> Iterator[None]:
-    """Compute attention with this backend alone inside the `with` block."""
-    global _forced
-    require_choice("attention", backend, get_args(AttentionBackend))
-    if backend == "fa4" and (why := flash4.unavailable()):
-        raise UserError(f"attention fa4 is not to be had here: {why}")
-    if backend == "fa3":
-        try:
-            activate_flash_attention_impl("FA3")
-        except (ImportError, ModuleNotFoundError, ValueError) as error:
-            raise UserError(f"attention fa3 is not to be had here: {error}") from None
-    before, _forced = _forced, backend
+def flash_attention_3(backend: AttentionBackend) -> Iterator[None]:
+    """FlashAttention 3 in the place of PyTorch's own inside the `with` block, where it is named.
+
+    It is PyTorch's switch, and holds for the process: whoever runs a model throws it, and back.
+    """
+    if backend != "fa3":
+        yield
+        return
+    try:
+        activate_flash_attention_impl("FA3")
+    except (ImportError, ModuleNotFoundError, ValueError) as error:
+        raise UserError(f"attention fa3 cannot run here: {error}") from None
     try:
         yield
     finally:
-        _forced = before
+        restore_flash_attention_impl()
 
 
-def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """Causal attention, or with M where `mask` is true.
-
-    q: (B, T, H, K), k, v: (B, T, G, K), mask: (B, 1, T, T) -> (B, T, H, K)
-    """
-    if _takes_flash4(q, k, mask):
-        return flash4.flash_attention_4(q, k, v, scale)[0]
-    if q.is_cuda and (_forced != "auto" or mask is None):
-        backends = _FASTEST_FIRST if _forced == "auto" else [_BY_NAME[_forced]]
-        with sdpa_kernel(backends, set_priority=True):
-            return _attend(q, k, v, mask, scale)
-    return _attend(q, k, v, mask, scale)
-
-
-def _flash4_head_sizes() -> tuple[int, ...]:
-    """The head sizes for which it was measured to be the fastest here; none without it."""
-    if flash4.unavailable() is not None:
-        return ()
-    return _FLASH4_WINS.get(torch.cuda.get_device_capability(), ())
-
-
-# What torch.compiler.assume_constant_result does, without loading the compiler for it: seconds.
-_flash4_head_sizes._dynamo_marked_constant = True  # type: ignore[attr-defined]
-
-
-def _takes_flash4(q: Tensor, k: Tensor, mask: Tensor | None) -> bool:
-    can = mask is None and flash4.takes(q)
-    if _forced == "fa4":
-        if not can:
-            raise UserError(
-                "attention fa4 computes bfloat16, heads of up to 128 in steps of 8, and no mask; "
-                "use auto"
-            )
-        return True
-    if _forced != "auto" or torch.are_deterministic_algorithms_enabled():
-        return False  # cuDNN's is known to repeat to the bit
-    trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
-    long = q.shape[1] >= _FLASH4_WINS_FROM
-    return can and trains and long and q.shape[-1] in _flash4_head_sizes()
-
-
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scale: float) -> Tensor:
+def attend_plainly(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
+) -> Tensor:
+    """What `interface.Attend` says, by PyTorch."""
     heads = F.scaled_dot_product_attention(
         q.transpose(1, 2),  # (B, H, T, K)
         k.transpose(1, 2),
         v.transpose(1, 2),
         attn_mask=mask,
-        is_causal=mask is None,
+        is_causal=causal and mask is None,
         scale=scale,
         enable_gqa=q.shape[2] != k.shape[2],
     )
     return heads.transpose(1, 2)
+
+
+def attend_by_flash4(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
+) -> Tensor:
+    """Causal attention of one sequence by FlashAttention 4; all else is refused."""
+    if not _flash4_can(q, k, mask, causal):
+        raise UserError(
+            "attention fa4 computes bfloat16, heads of up to 128 in steps of 8, causal and without "
+            "a mask; use auto"
+        )
+    heads: Tensor = flash4.flash_attention_4(q, k, v, scale)[0]
+    return heads
+
+
+class _ByName:
+    """Attention by one of PyTorch's kernels alone."""
+
+    def __init__(self, backend: SDPBackend) -> None:
+        self._backend = backend
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
+    ) -> Tensor:
+        with sdpa_kernel([self._backend], set_priority=True):
+            return attend_plainly(q, k, v, mask, causal, scale)
+
+
+class _Fastest:
+    """Attention by the fastest kernel that was measured for what it is given."""
+
+    def __init__(self, flash4_wins: tuple[int, ...]) -> None:
+        """`flash4_wins`: the head sizes for which FlashAttention 4 is the fastest here."""
+        self._flash4_wins = flash4_wins
+
+    def takes_flash4(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> bool:
+        if torch.are_deterministic_algorithms_enabled():
+            return False  # cuDNN's is known to repeat to the bit
+        trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
+        long = q.shape[1] >= _FLASH4_WINS_FROM
+        wins = trains and long and q.shape[-1] in self._flash4_wins
+        return wins and _flash4_can(q, k, mask, causal)
+
+    def __call__(
+        self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
+    ) -> Tensor:
+        if self.takes_flash4(q, k, mask, causal):
+            return attend_by_flash4(q, k, v, mask, causal, scale)
+        if mask is not None:
+            return attend_plainly(q, k, v, mask, causal, scale)
+        with sdpa_kernel(_FASTEST_FIRST, set_priority=True):
+            return attend_plainly(q, k, v, mask, causal, scale)
+
+
+def _flash4_wins(device: torch.device) -> tuple[int, ...]:
+    return _FLASH4_WINS.get(torch.cuda.get_device_capability(device), ())
+
+
+def _flash4_can(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> bool:
+    """Whether it computes this: it counts causality from the end, we from the beginning."""
+    return causal and mask is None and q.shape[1] == k.shape[1] and flash4.takes(q)

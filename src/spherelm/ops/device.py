@@ -10,8 +10,8 @@ from functools import cache
 import torch
 
 from spherelm import cpu_isa
-from spherelm.config import Precision
 from spherelm.errors import UserError
+from spherelm.ops.names import Precision
 
 
 def choose_device(name: str) -> torch.device:
@@ -36,7 +36,7 @@ def choose_device(name: str) -> torch.device:
 
 def uses_bf16(precision: Precision, device: torch.device) -> bool:
     """Whether matrix products run in bfloat16."""
-    return precision == "bf16" or (precision == "auto" and device.type == "cuda")
+    return device.type == "cuda" if precision == "auto" else precision != "fp32"
 
 
 @cache

@@ -78,9 +78,7 @@ def flash_attention_4_backward(
 
 
 @flash_attention_4_backward.register_fake
-def _(
-    q: Tensor, k: Tensor, v: Tensor, out: Tensor, lse: Tensor, grad: Tensor, scale: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(q, k, v, out, lse, grad, scale):
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 

@@ -1,4 +1,4 @@
-"""Names of the ways to compute attention; apart, so that the command line needs no torch."""
+"""Names of the ways to compute; apart, so that the command line needs no torch."""
 
 from __future__ import annotations
 
@@ -6,3 +6,18 @@ from typing import Literal
 
 AttentionBackend = Literal["auto", "cudnn", "flash", "efficient", "math", "fa3", "fa4"]
 """auto takes the fastest that was measured; the rest are PyTorch's, and FlashAttention 3 and 4."""
+
+WITHOUT_MASKS = frozenset(("flash", "fa3", "fa4"))
+"""Attentions that cannot stay inside documents."""
+WITHOUT_FP32 = frozenset(("cudnn", "flash", "fa3", "fa4"))
+"""Attentions that compute in bfloat16 alone."""
+
+Kernels = Literal["auto", "triton", "reference"]
+"""auto takes our Triton kernels on CUDA, and plain PyTorch elsewhere. With TRITON_INTERPRET=1 in
+the environment, triton also runs on a CPU, slowly."""
+
+Update = Literal["lerp", "slerp", "riemannian"]
+"""How a block of nGPT moves the hidden state on the sphere."""
+
+Precision = Literal["auto", "fp32", "bf16"]
+"""Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""

@@ -22,6 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from spherelm.ops.interface import IGNORE_INDEX, Operand
+
 NORM_EPS = 1e-12
 """Lengths below this count as this: Norm(0) is 0, not NaN. Far below any length that occurs."""
 
@@ -168,26 +170,39 @@ def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
     return _RMSNorm.apply(x, gain)  # type: ignore[no-untyped-call]
 
 
-def _turn(x: Tensor, table: Tensor, forth: bool = True) -> Tensor:
+def branch_rms_norm(h: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+    """h and its RMSNorm."""
+    return h, rms_norm(h, gain)
+
+
+def add_rms_norm(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
+    """h + y and its RMSNorm."""
+    total = h + y
+    return total, rms_norm(total, gain)
+
+
+def _rotate(x: Tensor, table: Tensor | None, forth: bool = True) -> Tensor:
     """Turn the pairs of the heads of x, (..., T, H, K), by the angles of the table, or back."""
+    if table is None:
+        return x
     cos, sin = table.to(x.dtype).unsqueeze(-2)  # (T, 1, K/2) each, or (B, T, 1, K/2)
     sign = 1 if forth else -1
     first, second = x.chunk(2, dim=-1)
-    turned_first = (first * cos).addcmul_(second, sin, value=-sign)
-    turned_second = (second * cos).addcmul_(first, sin, value=sign)
-    return torch.cat((turned_first, turned_second), dim=-1)
+    new_first = (first * cos).addcmul_(second, sin, value=-sign)
+    new_second = (second * cos).addcmul_(first, sin, value=sign)
+    return torch.cat((new_first, new_second), dim=-1)
 
 
 class _Rotate(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor) -> Tensor:
         ctx.save_for_backward(table)
-        return _turn(at_least_float32(x), table).to(x.dtype)
+        return _rotate(at_least_float32(x), table).to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (table,) = ctx.saved_tensors
-        return _turn(at_least_float32(grad), table, forth=False).to(grad.dtype), None
+        return _rotate(at_least_float32(grad), table, forth=False).to(grad.dtype), None
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
@@ -202,10 +217,12 @@ class _HeadsOnSphere(Function):
     """Norm(RoPE(x)) · factors, factors: (H, K)"""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, table: Tensor, factors: Tensor, qk_norm: bool) -> Tensor:
-        turned = _turn(at_least_float32(x), table)
-        length = _length(turned) if qk_norm else None
-        unit = turned if length is None else turned.div_(length)
+    def forward(
+        ctx: Any, x: Tensor, table: Tensor | None, factors: Tensor, qk_norm: bool
+    ) -> Tensor:
+        rotated = _rotate(at_least_float32(x), table)
+        length = _length(rotated) if qk_norm else None
+        unit = rotated if length is None else rotated / length
         ctx.save_for_backward(table, factors, unit, length)
         return (unit * factors.to(unit.dtype)).to(x.dtype)
 
@@ -217,7 +234,21 @@ class _HeadsOnSphere(Function):
         wide = wide * factors.to(wide.dtype)
         if length is not None:
             wide = _through_unit(wide, unit, length)
-        return _turn(wide, table, forth=False).to(grad.dtype), None, grad_factors, None
+        return _rotate(wide, table, forth=False).to(grad.dtype), None, grad_factors, None
+
+
+def heads_on_sphere(
+    x: Tensor, table: Tensor | None, s_qk: Tensor, kv_heads: int, qk_norm: bool
+) -> Tensor:
+    """Norm(RoPE(x)) · s_qk per head; Norm only where `qk_norm`, RoPE only where there is a table.
+
+    The heads of q that share a head of k share its factors.
+
+    x: (B, T, H, K), table: (2, T, K/2), s_qk: (G·K,) -> (B, T, H, K)
+    """
+    factors = s_qk.view(kv_heads, -1)  # (G, K)
+    shared = factors.repeat_interleave(x.shape[-2] // kv_heads, dim=0)  # (H, K)
+    return _HeadsOnSphere.apply(x, table, shared, qk_norm)  # type: ignore[no-untyped-call]
 
 
 def qk_on_sphere(
@@ -225,16 +256,45 @@ def qk_on_sphere(
 ) -> tuple[Tensor, Tensor]:
     """Norm(RoPE(q)) · s_qk and Norm(RoPE(k)) · s_qk, per head; Norm only where `qk_norm`.
 
-    The H/G query heads that share a key head share its factors.
-
     q: (B, T, H, K), k: (B, T, G, K), table: (2, T, K/2), s_qk: (G·K,) -> q, k
     """
-    heads, kv_heads = q.shape[-2], k.shape[-2]
-    factors = s_qk.view(kv_heads, -1)  # (G, K)
-    shared = factors.repeat_interleave(heads // kv_heads, dim=0)  # (H, K)
+    kv_heads = k.shape[-2]
     return (
-        _HeadsOnSphere.apply(q, table, shared, qk_norm),  # type: ignore[no-untyped-call]
-        _HeadsOnSphere.apply(k, table, factors, qk_norm),  # type: ignore[no-untyped-call]
+        heads_on_sphere(q, table, s_qk, kv_heads, qk_norm),
+        heads_on_sphere(k, table, s_qk, kv_heads, qk_norm),
+    )
+
+
+def operand(*matrices: Tensor) -> Operand:
+    """The matrices of a product, side by side."""
+    return matrices
+
+
+def linear(x: Tensor, W: Operand) -> Tensor:
+    """x W.  x: (..., n), W: of (n, D) -> (..., D)"""
+    return x @ W[0]
+
+
+def project_qkv(
+    h: Tensor,
+    W: Operand,
+    rope: Tensor,
+    s_qk: Tensor | None,
+    kv_heads: int,
+    qk_norm: bool,
+    factors_on_q: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `interface.ProjectQKV` says."""
+    q, k, v = (F.linear(h, matrix).unflatten(-1, (-1, 2 * rope.shape[-1])) for matrix in W)
+    if s_qk is None:
+        return rotate(q, rope), rotate(k, rope), v
+    if not factors_on_q:
+        return (*qk_on_sphere(q, k, rope, s_qk, qk_norm), v)
+    on_q, on_k = s_qk.square(), torch.ones_like(s_qk)
+    return (
+        heads_on_sphere(q, rope, on_q, kv_heads, qk_norm),
+        heads_on_sphere(k, rope, on_k, kv_heads, qk_norm),
+        v,
     )
 
 
@@ -257,6 +317,12 @@ class _SwiGLU(Function):
 def swiglu(u: Tensor, nu: Tensor) -> Tensor:
     """u · SiLU(ν), SiLU(ν) = ν · sigmoid(ν).  u, nu: (B, T, F) -> (B, T, F)"""
     return _SwiGLU.apply(u, nu)  # type: ignore[no-untyped-call]
+
+
+def project_swiglu(h: Tensor, W: Operand) -> Tensor:
+    """u · SiLU(ν) with u = h W_u and ν = h W_ν.  h: (..., D) -> (..., F)"""
+    W_u, W_nu = W
+    return swiglu(F.linear(h, W_u), F.linear(h, W_nu))
 
 
 def adamw_(
@@ -290,24 +356,24 @@ def adamw_(
 
 
 def linear_cross_entropy(
-    h: Tensor,
-    E_output: Tensor,
-    s_z: Tensor | None,
-    targets: Tensor,
-    ignore_index: int,
-    reduction: str,
+    h: Tensor, E_output: Tensor, s_z: Tensor | None, targets: Tensor, reduction: str
 ) -> Tensor:
     """Cross-entropy of the logits z = (E_output h) · s_z against targets.
 
     h: (B, T, D), E_output: (V, D), s_z: (V,), targets: (B, T) -> scalar: the sum over the targets
-    that are not `ignore_index`, or their mean (0 when there are none).
+    that are not `IGNORE_INDEX`, or their mean (0 when there are none).
     """
     logits = at_least_float32(F.linear(h, E_output))
     if s_z is not None:
         logits = logits * s_z.to(logits.dtype)
     total = F.cross_entropy(
-        logits.flatten(0, -2), targets.flatten(), ignore_index=ignore_index, reduction="sum"
+        logits.flatten(0, -2), targets.flatten(), ignore_index=IGNORE_INDEX, reduction="sum"
     )
     if reduction == "sum":
         return total
-    return total / (targets != ignore_index).sum().clamp_min(1)
+    return total / (targets != IGNORE_INDEX).sum().clamp_min(1)
+
+
+def argmax(x: Tensor) -> Tensor:
+    """The index of the largest number of each row, the first of several.  (N, V) -> (N,)"""
+    return x.argmax(-1)

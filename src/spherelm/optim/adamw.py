@@ -20,8 +20,8 @@ from torch.distributed.tensor import DTensor
 
 from spherelm.errors import UserError
 from spherelm.model.sphere import local_rows, unit_matrices
-from spherelm.ops import reference
-from spherelm.ops.dispatch import LONGEST_ROW, runs_triton
+from spherelm.ops.choose import choose_adamw
+from spherelm.ops.names import Kernels
 from spherelm.ops.reference import normalize
 from spherelm.validate import require_fraction, require_non_negative
 
@@ -66,8 +66,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 class AdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` for a spherelm model, its matrices put back on the sphere in `step`.
 
-    On CUDA the whole step is a launch or two of `kernels.adamw`, with clipping folded in; weights
-    stored in less than float32 take `kernels.reference.adamw_` elsewhere.
+    On CUDA the whole step is a launch or two of our kernel, with clipping folded in; weights stored
+    in less than float32 take our reference elsewhere (`spherelm.ops.choose`).
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class AdamW(torch.optim.AdamW):
         betas: tuple[float, float] = (0.9, 0.95),
         eps: float = 1e-8,
         weight_decay: float = 0.0,
+        kernels: Kernels = "auto",
     ) -> None:
         require_non_negative("lr", lr)
         require_non_negative("eps", eps)
@@ -86,6 +87,7 @@ class AdamW(torch.optim.AdamW):
         for beta in betas:
             require_fraction("betas", beta)
         super().__init__(parameter_groups(model, weight_decay), lr=lr, betas=betas, eps=eps)
+        self._kernels = kernels
         self._factor: Tensor | None = None
 
     @torch.no_grad()
@@ -94,7 +96,7 @@ class AdamW(torch.optim.AdamW):
 
         Where the step is our own, it does so as it reads them, and they stay as they are.
         """
-        if self._is_our_own():
+        if self._own_update() is not None:
             self._factor = factor.float()
             return
         gradients = [p.grad for group in self.param_groups for p in group["params"]]
@@ -106,7 +108,8 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        if not self._is_our_own():
+        update = self._own_update()
+        if update is None:
             loss = _plain_step()(self, closure)
             for group in self.param_groups:
                 if group["on_sphere"]:
@@ -118,27 +121,17 @@ class AdamW(torch.optim.AdamW):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        self._own_step()
+        self._step_by(update)
         return loss
 
-    def _is_our_own(self) -> bool:
-        """Whether we compute the step, not torch: the kernel, or for weights below float32."""
-        return self._is_fused() or any(
-            p.dtype.itemsize < 4 for group in self.param_groups for p in group["params"]
-        )
+    def _own_update(self) -> Callable[..., None] | None:
+        """What computes the step in torch's place, if anything does."""
+        held = [p for group in self.param_groups for p in group["params"]]
+        if not all(map(_rows_are_whole, held)):
+            return None
+        return choose_adamw(self._kernels, list(map(local_rows, held)))
 
-    def _is_fused(self) -> bool:
-        """Whether the kernel takes all parameters: on CUDA, their rows whole and not too long."""
-        return all(
-            runs_triton(local_rows(p))
-            and _rows_are_whole(p)
-            and (p.ndim < 2 or p.shape[-1] <= LONGEST_ROW)
-            for group in self.param_groups
-            for p in group["params"]
-        )
-
-    def _own_step(self) -> None:
-        update = _kernel() if self._is_fused() else reference.adamw_
+    def _step_by(self, update: Callable[..., None]) -> None:
         for group in self.param_groups:
             # The state is torch.optim.AdamW's own, so that checkpoints do not know who wrote it.
             params, grads, exp_avgs, exp_avg_sqs, steps = _lists(5)
@@ -174,21 +167,15 @@ def _plain_step() -> Callable[..., Any]:
     return step.__wrapped__ if getattr(step, "hooked", False) else step
 
 
-def _kernel() -> Callable[..., None]:
-    from spherelm.ops.triton.adamw import adamw_
-
-    return adamw_
-
-
 def _lists(count: int) -> tuple[list[Tensor], ...]:
     return tuple([] for _ in range(count))
 
 
 def _rows_are_whole(x: Tensor) -> bool:
-    """Whether no row of a matrix is split between processes, and rows follow each other."""
-    if isinstance(x, DTensor):
-        return all(p.is_replicate() or p.is_shard(0) for p in x.placements)
-    return x.is_contiguous()
+    """Whether no row of a matrix is split between processes."""
+    return not isinstance(x, DTensor) or all(
+        p.is_replicate() or p.is_shard(0) for p in x.placements
+    )
 
 
 def attach_retraction(

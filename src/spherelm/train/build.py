@@ -10,12 +10,13 @@ from spherelm.data.loader import BlockReader
 from spherelm.errors import UserError
 from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
+from spherelm.ops.choose import Choice
 from spherelm.optim import build
 
 
 def build_model(run: RunConfig, device: torch.device) -> Transformer:
     """The model of a run, freshly initialized: the same weights on every device for a seed."""
-    model = Transformer(run.model)
+    model = Transformer(run.model, ops=Choice(attention=run.train.attention))
     if run.train.weight_storage == "bf16":
         store_matrices_(model, torch.bfloat16)
     return model.to(device)

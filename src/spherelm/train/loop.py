@@ -19,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
-from spherelm import ops
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
@@ -27,6 +26,7 @@ from spherelm.data.loader import Batch, Loader, evaluation_batches
 from spherelm.distributed.agreement import facts
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import Evaluation, evaluate, summed_loss
+from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.device import peak_memory, prepare_torch, products
 from spherelm.optim.recipes.logit_gradient import precondition_
 from spherelm.optim.schedule import rate
@@ -104,7 +104,7 @@ def train(
     """
     check_data(run, dataset)
     check_trackers(run)
-    with ops.force_attention(run.train.attention):
+    with flash_attention_3(run.train.attention):
         return _train(run, dataset, out, resume, force, reporter)
 
 

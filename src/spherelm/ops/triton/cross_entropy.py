@@ -21,6 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spherelm.ops.interface import IGNORE_INDEX
 from spherelm.ops.triton.tiles import block, warps
 
 _CHUNK_LOGITS = 2**28
@@ -126,12 +127,7 @@ def _add_product_(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
 
 @torch.library.custom_op("spherelm::linear_cross_entropy", mutates_args=())
 def summed_loss(
-    h: Tensor,
-    E_output: Tensor,
-    s_z: Tensor | None,
-    targets: Tensor,
-    ignore_index: int,
-    with_gradients: bool,
+    h: Tensor, E_output: Tensor, s_z: Tensor | None, targets: Tensor, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The summed loss, and its gradients: of h, and of Ê in float32 (empty where not asked)."""
     N, V = h.shape[0], E_output.shape[0]
@@ -144,7 +140,7 @@ def summed_loss(
         part = slice(start, min(N, start + chunk))
         logits = h[part] @ folded.t()
         cross_entropy_kernel[(logits.shape[0],)](
-            logits, targets[part], losses[part], V, ignore_index,
+            logits, targets[part], losses[part], V, IGNORE_INDEX,
             GRADIENT=with_gradients, BLOCK=_BLOCK, num_warps=_WARPS,
         )  # fmt: skip
         if with_gradients:
@@ -155,14 +151,7 @@ def summed_loss(
 
 
 @summed_loss.register_fake
-def _(
-    h: Tensor,
-    E_output: Tensor,
-    s_z: Tensor | None,
-    targets: Tensor,
-    ignore_index: int,
-    with_gradients: bool,
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(h, E_output, s_z, targets, with_gradients):
     return (
         h.new_empty((), dtype=torch.float32),
         torch.empty_like(h) if with_gradients else h.new_empty(0),
@@ -181,9 +170,7 @@ def summed_loss_backward(
 
 
 @summed_loss_backward.register_fake
-def _(
-    grad_h: Tensor, grad_E: Tensor, E_output: Tensor, s_z: Tensor | None, grad: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
+def _(grad_h, grad_E, E_output, s_z, grad):
     rows = 0 if s_z is None else E_output.shape[0]
     return (
         torch.empty_like(grad_h),
@@ -204,19 +191,14 @@ def _backward(ctx, grad, *_):
     s_z = ctx.saved_tensors[-1]
     grad_h, grad_E_output, grad_s_z = summed_loss_backward(*ctx.saved_tensors, grad)
     of_s_z = None if s_z is None else grad_s_z.to(s_z.dtype)
-    return grad_h, grad_E_output, of_s_z, None, None, None
+    return grad_h, grad_E_output, of_s_z, None, None
 
 
 summed_loss.register_autograd(_backward, setup_context=_setup_context)
 
 
 def linear_cross_entropy(
-    h: Tensor,
-    E_output: Tensor,
-    s_z: Tensor | None,
-    targets: Tensor,
-    ignore_index: int,
-    reduction: str,
+    h: Tensor, E_output: Tensor, s_z: Tensor | None, targets: Tensor, reduction: str
 ) -> Tensor:
     """What `reference.linear_cross_entropy` says, in chunks."""
     with_gradients = torch.is_grad_enabled() and any(
@@ -228,7 +210,6 @@ def linear_cross_entropy(
         E_output.contiguous(),
         None if s_z is None else s_z.contiguous(),
         flat.contiguous(),
-        ignore_index,
         with_gradients,
     )[0]
-    return total if reduction == "sum" else total / (flat != ignore_index).sum().clamp_min(1)
+    return total if reduction == "sum" else total / (flat != IGNORE_INDEX).sum().clamp_min(1)

@@ -41,17 +41,9 @@ def _unit(x):
 
 @triton.jit
 def _stream(
-    token_ptr,
-    E_ptr,
-    h_ptr,
-    y_ptr,
-    vector,
-    D,
-    cols,
-    mask,
-    FIRST: tl.constexpr,
-    NGPT: tl.constexpr,
-):
+    token_ptr, E_ptr, h_ptr, y_ptr, vector, D, cols, mask,
+    FIRST: tl.constexpr, NGPT: tl.constexpr,
+):  # fmt: skip
     """The stream after the update, and what the next product reads of it: (D,) each.
 
     nGPT: Norm(h + α (Norm(y) − h)), vector = α.  GPT: h + y and its RMSNorm, vector = the gain.
@@ -72,23 +64,10 @@ def _stream(
 
 @triton.jit
 def project_kernel(
-    token_ptr,
-    E_ptr,
-    h_ptr,
-    y_ptr,
-    vector_ptr,
-    W_ptr,
-    h_out_ptr,
-    out_ptr,
-    n_rows,
-    D,
-    FIRST: tl.constexpr,
-    NGPT: tl.constexpr,
-    GATED: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EARLY: tl.constexpr,
-):
+    token_ptr, E_ptr, h_ptr, y_ptr, vector_ptr, W_ptr, h_out_ptr, out_ptr, n_rows, D,
+    FIRST: tl.constexpr, NGPT: tl.constexpr, GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK:
+    tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     """The update of the stream, and a product with it; GATED: u · SiLU(ν) of W_u over W_ν."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
@@ -111,15 +90,9 @@ def project_kernel(
 
 @triton.jit
 def product_kernel(
-    x_ptr,
-    W_ptr,
-    out_ptr,
-    n_rows,
-    D,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EARLY: tl.constexpr,
-):
+    x_ptr, W_ptr, out_ptr, n_rows, D,
+    ROWS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     """out = W x.  x: (D,), W: (n_rows, D)"""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
@@ -155,29 +128,12 @@ def _entries(cache_ptr, t, position, i, mask, D_K: tl.constexpr):
 
 @triton.jit
 def attention_kernel(
-    qkv_ptr,
-    rope_ptr,
-    factors_ptr,
-    position_ptr,
-    keys_ptr,
-    values_ptr,
-    best_ptr,
-    total_ptr,
-    parts_ptr,
-    rope_stride,
-    cache_stride,
-    span,
-    scale,
-    HEADS: tl.constexpr,
-    KV_HEADS: tl.constexpr,
-    D_K: tl.constexpr,
-    NORMALIZE: tl.constexpr,
-    SCALED: tl.constexpr,
-    PARTS: tl.constexpr,
-    POSITIONS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    qkv_ptr, rope_ptr, factors_ptr, position_ptr, keys_ptr, values_ptr, best_ptr, total_ptr,
+    parts_ptr, rope_stride, cache_stride, span, scale,
+    HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D_K: tl.constexpr, NORMALIZE: tl.constexpr,
+    SCALED: tl.constexpr, PARTS: tl.constexpr, POSITIONS: tl.constexpr, BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
-):
+):  # fmt: skip
     """One head's attention over one part of the cache: the largest score, the sum of exponentials,
     and the sum of values; the first part also counts the new token, and writes it to the cache.
     """
@@ -251,20 +207,10 @@ def attention_kernel(
 
 @triton.jit
 def join_kernel(
-    best_ptr,
-    total_ptr,
-    parts_ptr,
-    W_ptr,
-    out_ptr,
-    n_rows,
-    D,
-    HEADS: tl.constexpr,
-    D_K: tl.constexpr,
-    PARTS: tl.constexpr,
-    ROWS: tl.constexpr,
-    BLOCK: tl.constexpr,
-    EARLY: tl.constexpr,
-):
+    best_ptr, total_ptr, parts_ptr, W_ptr, out_ptr, n_rows, D,
+    HEADS: tl.constexpr, D_K: tl.constexpr, PARTS: tl.constexpr, ROWS: tl.constexpr, BLOCK:
+    tl.constexpr, EARLY: tl.constexpr,
+):  # fmt: skip
     """out = W x with x the heads' attention, joined from its parts.  W: (n_rows, D), D = H·K"""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)

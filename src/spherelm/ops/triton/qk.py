@@ -198,14 +198,10 @@ def qk_on_sphere_(
 
 
 @qk_on_sphere_.register_fake
-def _(
-    packed: Tensor, table: Tensor, s_qk: Tensor, heads: int, kv_heads: int, qk_norm: bool
-) -> tuple[Tensor, Tensor]:
+def _(packed, table, s_qk, heads, kv_heads, qk_norm):
     tokens, K = packed.shape[0], 2 * table.shape[2]
-    return (
-        packed.new_empty(tokens, heads * K),
-        packed.new_empty(tokens, kv_heads, dtype=torch.float32),
-    )
+    inverse = packed.new_empty(tokens, kv_heads, dtype=torch.float32)
+    return packed.new_empty(tokens, heads * K), inverse
 
 
 def _last_stride_1(x: Tensor) -> Tensor:
@@ -256,16 +252,7 @@ def qkv_backward(
 
 
 @qkv_backward.register_fake
-def _(
-    packed: Tensor | None,
-    table: Tensor,
-    s_qk: Tensor | None,
-    inverse: Tensor | None,
-    grad_q: Tensor,
-    grad_k: Tensor,
-    grad_v: Tensor,
-    qk_norm: bool,
-) -> tuple[Tensor, Tensor]:
+def _(packed, table, s_qk, inverse, grad_q, grad_k, grad_v, qk_norm):
     batch, T, heads, K = grad_q.shape
     kv_heads = grad_k.shape[2]
     out = grad_q.new_empty(batch * T, (heads + 2 * kv_heads) * K)

@@ -23,7 +23,17 @@ import triton.language as tl
 from torch import Tensor
 
 from spherelm.ops.reference import NORM_EPS
-from spherelm.ops.triton.tiles import as_rows, block, load_row, programs, store_row, sum_rows, warps
+from spherelm.ops.triton.tiles import (
+    as_rows,
+    block,
+    contiguous_like,
+    derive,
+    load_row,
+    programs,
+    store_row,
+    sum_rows,
+    warps,
+)
 
 _EPS = tl.constexpr(NORM_EPS)
 
@@ -83,8 +93,8 @@ def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
 
 
 @residual_lerp.register_fake
-def _(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
-    return torch.empty_like(h, memory_format=torch.contiguous_format)
+def _(h, y, alpha):
+    return contiguous_like(h)
 
 
 @torch.library.custom_op("spherelm::residual_lerp_backward", mutates_args=())
@@ -105,20 +115,8 @@ def residual_lerp_backward(
 
 
 @residual_lerp_backward.register_fake
-def _(h: Tensor, y: Tensor, alpha: Tensor, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    return (
-        torch.empty_like(h, memory_format=torch.contiguous_format),
-        torch.empty_like(y, memory_format=torch.contiguous_format),
-        torch.empty(alpha.shape, dtype=alpha.dtype, device=alpha.device),
-    )
+def _(h, y, alpha, grad):
+    return contiguous_like(h), contiguous_like(y), contiguous_like(alpha)
 
 
-def _setup_context(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(ctx, grad):
-    return residual_lerp_backward(*ctx.saved_tensors, grad)
-
-
-residual_lerp.register_autograd(_backward, setup_context=_setup_context)
+derive(residual_lerp, residual_lerp_backward)

@@ -20,7 +20,17 @@ from torch import Tensor
 from torch.autograd import Function
 
 from spherelm.ops.reference import RMS_NORM_EPS
-from spherelm.ops.triton.tiles import as_rows, block, load_row, programs, store_row, sum_rows, warps
+from spherelm.ops.triton.tiles import (
+    as_rows,
+    block,
+    contiguous_like,
+    derive,
+    load_row,
+    programs,
+    store_row,
+    sum_rows,
+    warps,
+)
 
 _EPS = tl.constexpr(RMS_NORM_EPS)
 
@@ -82,8 +92,8 @@ def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
 
 
 @rms_norm.register_fake
-def _(x: Tensor, gain: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
+def _(x, gain):
+    return contiguous_like(x)
 
 
 @torch.library.custom_op("spherelm::add_rms_norm", mutates_args=())
@@ -100,9 +110,8 @@ def add_rms_norm(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @add_rms_norm.register_fake
-def _(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
-    empty = torch.empty_like(h, memory_format=torch.contiguous_format)
-    return empty, torch.empty_like(empty)
+def _(h, y, gain):
+    return contiguous_like(h), contiguous_like(h)
 
 
 @torch.library.custom_op("spherelm::rms_norm_backward", mutates_args=())
@@ -125,25 +134,12 @@ def rms_norm_backward(
 
 
 @rms_norm_backward.register_fake
-def _(
-    total: Tensor, gain: Tensor, grad: Tensor, grad_total: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    return (
-        torch.empty_like(total, memory_format=torch.contiguous_format),
-        torch.empty(gain.shape, dtype=gain.dtype, device=gain.device),
-    )
-
-
-def _save_inputs(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs)
+def _(total, gain, grad, grad_total):
+    return contiguous_like(total), contiguous_like(gain)
 
 
 def _save_sum(ctx, inputs, output) -> None:
     ctx.save_for_backward(output[0], inputs[2])
-
-
-def _backward(ctx, grad):
-    return rms_norm_backward(*ctx.saved_tensors, grad, None)
 
 
 def _backward_add(ctx, grad_total, grad):
@@ -151,7 +147,7 @@ def _backward_add(ctx, grad_total, grad):
     return grad_sum, grad_sum, grad_gain
 
 
-rms_norm.register_autograd(_backward, setup_context=_save_inputs)
+derive(rms_norm, lambda x, gain, grad: rms_norm_backward(x, gain, grad, None))
 add_rms_norm.register_autograd(_backward_add, setup_context=_save_sum)
 
 

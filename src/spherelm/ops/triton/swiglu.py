@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.tiles import as_rows
+from spherelm.ops.triton.tiles import as_rows, contiguous_like, derive
 
 _BLOCK = 1024
 _WARPS = 4
@@ -78,16 +78,8 @@ def swiglu_backward(packed: Tensor, grad: Tensor) -> Tensor:
 
 
 @swiglu_backward.register_fake
-def _(packed: Tensor, grad: Tensor) -> Tensor:
-    return torch.empty_like(packed, memory_format=torch.contiguous_format)
+def _(packed, grad):
+    return contiguous_like(packed)
 
 
-def _setup_context(ctx, inputs, output) -> None:
-    ctx.save_for_backward(*inputs)
-
-
-def _backward(ctx, grad):
-    return swiglu_backward(*ctx.saved_tensors, grad)
-
-
-swiglu.register_autograd(_backward, setup_context=_setup_context)
+derive(swiglu, swiglu_backward)

@@ -33,6 +33,19 @@ def as_rows(x: Tensor) -> Tensor:
     return x.reshape(-1, x.shape[-1]).contiguous()
 
 
+def derive(operator, backward) -> None:
+    """Let `backward(*inputs, *grads)` be the derivative of `operator`, which keeps its inputs."""
+    operator.register_autograd(
+        lambda ctx, *grads: backward(*ctx.saved_tensors, *grads),
+        setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+    )
+
+
+def contiguous_like(x: Tensor) -> Tensor:
+    """Room for a result like x."""
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
 _SUM_ROWS, _SUM_COLUMNS = 64, 16
 
 

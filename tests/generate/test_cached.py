@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from spherelm import Transformer
-from spherelm.generate.folded import FoldedModel
+from spherelm.generate.cached import decode, new_cache, prefill
+from spherelm.model.fold import FoldedTransformer
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
 # Two orders of the same float64 sums: a few hundred roundings of 1e-16, amplified by the layers.
@@ -17,8 +18,8 @@ CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 def test_prefill_is_the_forward_pass_at_every_position(variant: str) -> None:
     model = perturbed(tiny_config(**VARIANTS[variant]))
     tokens = random_tokens(model.config)
-    folded = FoldedModel(model)
-    logits = folded.prefill(tokens, folded.new_cache(*tokens.shape))
+    folded = FoldedTransformer(model)
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
     torch.testing.assert_close(logits, model(tokens), **CLOSE)
 
 
@@ -27,11 +28,11 @@ def test_decode_from_an_empty_cache_is_the_forward_pass_at_every_position(varian
     model = perturbed(tiny_config(**VARIANTS[variant]))
     tokens = random_tokens(model.config)
     expected = model(tokens)
-    folded = FoldedModel(model)
-    cache = folded.new_cache(*tokens.shape)
+    folded = FoldedTransformer(model)
+    cache = new_cache(folded, *tokens.shape)
     for t in range(tokens.shape[1]):
         positions = torch.full((tokens.shape[0],), t)
-        logits = folded.decode(tokens[:, t], positions, cache, span=t + 1)
+        logits = decode(folded, tokens[:, t], positions, cache, span=t + 1)
         torch.testing.assert_close(logits, expected[:, t], **CLOSE)
 
 
@@ -45,23 +46,23 @@ def test_sequences_of_different_lengths_share_a_batch(variant: str) -> None:
     prompts = tokens[:, :4].clone()
     for row, length in zip(prompts, lengths, strict=True):
         row[length:] = 12  # what stands there must not matter
-    folded = FoldedModel(model)
-    cache = folded.new_cache(3, tokens.shape[1])
+    folded = FoldedTransformer(model)
+    cache = new_cache(folded, 3, tokens.shape[1])
     rows = torch.arange(3)
-    logits = folded.prefill(prompts, cache, last=lengths - 1)
+    logits = prefill(folded, prompts, cache, last=lengths - 1)
     torch.testing.assert_close(logits, expected[rows, lengths - 1], **CLOSE)
     for n in range(3):
         positions = lengths + n
-        logits = folded.decode(tokens[rows, positions], positions, cache, span=7)
+        logits = decode(folded, tokens[rows, positions], positions, cache, span=7)
         torch.testing.assert_close(logits, expected[rows, positions], **CLOSE)
 
 
 def test_cached_keys_are_unit_vectors() -> None:
     model = perturbed(tiny_config())
-    folded = FoldedModel(model)
+    folded = FoldedTransformer(model)
     tokens = random_tokens(model.config)
-    cache = folded.new_cache(*tokens.shape)
-    folded.prefill(tokens, cache)
+    cache = new_cache(folded, *tokens.shape)
+    prefill(folded, tokens, cache)
     length = torch.linalg.vector_norm(cache.keys, dim=-1)
     torch.testing.assert_close(length, torch.ones_like(length))
 
@@ -69,22 +70,22 @@ def test_cached_keys_are_unit_vectors() -> None:
 def test_folding_copies() -> None:
     """The folded model keeps its answer when training goes on."""
     model = perturbed(tiny_config())
-    folded = FoldedModel(model)
+    folded = FoldedTransformer(model)
     tokens = random_tokens(model.config)
-    before = folded.prefill(tokens, folded.new_cache(*tokens.shape))
+    before = prefill(folded, tokens, new_cache(folded, *tokens.shape))
     with torch.no_grad():
         for p in model.parameters():
             p.normal_()
     torch.testing.assert_close(
-        folded.prefill(tokens, folded.new_cache(*tokens.shape)), before, rtol=0, atol=0
+        prefill(folded, tokens, new_cache(folded, *tokens.shape)), before, rtol=0, atol=0
     )
 
 
 def test_beyond_the_context_the_angles_go_on() -> None:
     model = perturbed(tiny_config())
     tokens = random_tokens(model.config, length=20)
-    folded = FoldedModel(model)
-    logits = folded.prefill(tokens, folded.new_cache(*tokens.shape))
+    folded = FoldedTransformer(model)
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
     model.extend_context(20)
     torch.testing.assert_close(logits, model(tokens), **CLOSE)
 
@@ -92,7 +93,7 @@ def test_beyond_the_context_the_angles_go_on() -> None:
 def test_float32_agrees_to_float32_tolerance() -> None:
     model = Transformer(tiny_config(d_model=64, d_mlp=256, vocab_size=97))
     tokens = random_tokens(model.config)
-    folded = FoldedModel(model)
-    logits = folded.prefill(tokens, folded.new_cache(*tokens.shape))
+    folded = FoldedTransformer(model)
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
     # Logits are at most 1 at the start (s_z = 1); 1e-5 is some hundred roundings of float32.
     torch.testing.assert_close(logits, model(tokens), rtol=0, atol=1e-5)

@@ -1,0 +1,154 @@
+"""The inference twin of a model: what a trained nGPT multiplies at every token, multiplied once.
+
+    s_u, s_ν·sqrt(D)   into W_u, W_ν           rows scaled
+    s_z                into E_output            rows scaled
+    s_qk on q and k    s_qk² onto q             (q·s)ᵀ(k·s) = (q·s²)ᵀk, after RoPE and Norm
+    |α|                as the update uses it
+
+The blocks are those of training (`spherelm.model.block`) with weights that stay as they are. W_o
+and W_oMLP lie in memory turned over, a row for each output: a product with one token reads rows
+best. A GPT passes through with its gains as they are.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spherelm.model.attention import Attention, AttentionWeights
+from spherelm.model.block import Block, GPTBlock, NGPTBlock, RMSNorm
+from spherelm.model.mlp import MLP, MLPWeights
+from spherelm.model.part import AUTO, Ops, Part
+from spherelm.model.scale import Scale
+from spherelm.model.sphere import as_read
+from spherelm.model.transformer import Transformer
+from spherelm.ops.interface import Operations
+from spherelm.ops.reference import at_least_float32
+
+
+def scaled_matrices(model: Transformer) -> dict[str, Tensor]:
+    """The matrices into which factors are folded, by name, at least in float32: W_u, W_ν and
+    E_output, which stands beside E_input from now on where the two were one."""
+    scaled = {"E_output": model.scaled_output_embedding(torch.float32)}
+    for name, module in model.named_modules():
+        if isinstance(module, MLP):
+            scaled[f"{name}.W_u"], scaled[f"{name}.W_nu"], _ = module.matrices(torch.float32)
+    return scaled
+
+
+class FoldedTransformer(Transformer):
+    """A copy of a model for inference: the same logits, with fewer operations."""
+
+    E_input: Tensor  # type: ignore[assignment]
+    E_output: Tensor | None  # type: ignore[assignment]
+
+    def __init__(
+        self, model: Transformer, dtype: torch.dtype | None = None, ops: Ops = AUTO
+    ) -> None:
+        """Products and the stream are in `dtype`, by default the model's."""
+        Part.__init__(self, model.config, ops)
+        self._dtype = model.dtype if dtype is None else dtype
+        with torch.no_grad():
+            E_input = as_read(model.E_input, torch.float32, self.config.normalize_in_forward)
+            E_input = E_input.to(self._dtype, copy=True)
+            shared = model.s_z is None and model.E_output is None
+            E_output = None if shared else model.scaled_output_embedding(torch.float32)
+            self.register_buffer("E_input", E_input)
+            self.register_buffer(
+                "E_output", None if E_output is None else E_output.to(self._dtype, copy=True)
+            )
+            self.choose_ops()
+            self.blocks = nn.ModuleList(
+                _fold_block(block, self._dtype, self.ops) for block in model.layers
+            )
+            self.final_norm = (
+                None if model.final_norm is None else _fold_norm(model.final_norm, self.ops)
+            )
+        self.s_z = None
+        self.rope = copy.deepcopy(model.rope)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._dtype
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        return F.embedding(tokens, self.E_input)
+
+    def output_embedding(self, dtype: torch.dtype) -> Tensor:
+        return self.E_input if self.E_output is None else self.E_output
+
+    def reset_parameters(self) -> None:
+        raise TypeError("a folded model has no parameters of its own to draw")
+
+
+def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
+    with torch.device("meta"):  # its own parameters are never made
+        twin = type(block)(block.config, ops)
+    twin.attention = _FoldedAttention(block.attention, dtype, ops)
+    twin.mlp = _FoldedMLP(block.mlp, dtype, ops)
+    if isinstance(block, NGPTBlock):
+        assert isinstance(twin, NGPTBlock)
+        alpha_A, alpha_M = block.eigen_learning_rates()
+        twin.alpha_attn, twin.alpha_mlp = _Held(alpha_A), _Held(alpha_M)
+        twin.signed_alpha = True  # |α| was taken
+    else:
+        assert isinstance(twin, GPTBlock)
+        twin.norm_attn = _fold_norm(block.norm_attn, ops)
+        twin.norm_mlp = _fold_norm(block.norm_mlp, ops)
+    return twin
+
+
+def _fold_norm(norm: RMSNorm, ops: Operations) -> RMSNorm:
+    twin = RMSNorm(norm.config, ops)
+    twin.gain = nn.Parameter(norm.gain.detach().clone(), requires_grad=False)
+    return twin
+
+
+class _Held(Scale):
+    """Factors that do not change any more."""
+
+    def __init__(self, factors: Tensor) -> None:
+        nn.Module.__init__(self)
+        self.register_buffer("stored", factors.detach().clone())
+
+    def forward(self) -> Tensor:
+        return self.stored
+
+
+class _FoldedAttention(Attention):
+    factors_on_q = True
+
+    def __init__(self, attention: Attention, dtype: torch.dtype, ops: Operations) -> None:
+        Part.__init__(self, attention.config, ops)
+        *W_qkv, W_o = attention.matrices(torch.float32)
+        s_qk = None if attention.s_qk is None else at_least_float32(attention.s_qk())
+        self._weights = AttentionWeights(
+            ops.operand(*(W.to(dtype, copy=True) for W in W_qkv)),
+            ops.operand(_turned_over(W_o, dtype)),
+            None if s_qk is None else s_qk.clone(),
+            self.config.kv_heads,
+        )
+
+    def weights(self, dtype: torch.dtype) -> AttentionWeights:
+        return self._weights
+
+
+class _FoldedMLP(MLP):
+    def __init__(self, mlp: MLP, dtype: torch.dtype, ops: Operations) -> None:
+        Part.__init__(self, mlp.config, ops)
+        *W_u_nu, W_o_mlp = mlp.matrices(torch.float32)
+        self._weights = MLPWeights(
+            ops.operand(*(W.to(dtype, copy=True) for W in W_u_nu)),
+            ops.operand(_turned_over(W_o_mlp, dtype)),
+        )
+
+    def weights(self, dtype: torch.dtype) -> MLPWeights:
+        return self._weights
+
+
+def _turned_over(W: Tensor, dtype: torch.dtype) -> Tensor:
+    """A copy of W, (n, D), whose columns are contiguous."""
+    return W.t().to(dtype, copy=True, memory_format=torch.contiguous_format).t()

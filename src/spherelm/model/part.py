@@ -1,0 +1,52 @@
+"""A part of a model: it computes with operations that are chosen where it stands.
+
+Blocks, attention, MLP and norms are parts, and so is the whole model. Each chooses its operations
+when it is built, and anew when it moves to another device or dtype: `model.to("cuda")` takes the
+kernels along. A part can stand in a model of one's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+
+import torch
+from torch import Tensor, nn
+from typing_extensions import Self
+
+from spherelm.errors import UserError
+from spherelm.model.config import ModelConfig
+from spherelm.ops.choose import Choice, choose
+from spherelm.ops.interface import Operations
+
+Ops = Choice | Operations
+AUTO = Choice()
+
+
+class Part(nn.Module):
+    """A module of a configuration, with operations in `ops`."""
+
+    def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
+        if not isinstance(config, ModelConfig):
+            raise UserError(f"{type(self).__name__} is made from a ModelConfig, not {config!r}")
+        if not isinstance(ops, Choice | Operations):
+            raise UserError(f"ops must be a Choice or Operations, not {ops!r}")
+        super().__init__()
+        self.config = config
+        self._asked_for = ops
+        self.choose_ops()
+
+    def choose_ops(self) -> None:
+        """Take the operations that suit the device and dtype of the parameters."""
+        if isinstance(self._asked_for, Operations):
+            self.ops = self._asked_for
+            return
+        held = next(chain(self.parameters(), self.buffers()), torch.empty(0))
+        self.ops = choose(
+            self._asked_for, self.config.update, self.config.d_model, held.device, held.dtype
+        )
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        self.choose_ops()
+        return self

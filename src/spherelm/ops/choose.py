@@ -1,0 +1,102 @@
+"""The only place that decides how an operation is computed.
+
+A model resolves its operations when it is built and when it moves to another device or dtype; what
+a user wishes for travels as a `Choice`:
+
+    Transformer(config)                                    # kernels on CUDA, else plain PyTorch
+    Transformer(config, ops=Choice(kernels="reference"))   # plain PyTorch everywhere
+    Transformer(config, ops=Choice(attention="cudnn"))
+    Transformer(config, ops=operations)                    # an `Operations` of one's own
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, get_args
+
+import torch
+
+from spherelm.errors import UserError
+from spherelm.ops import reference
+from spherelm.ops.attention import choose_attention
+from spherelm.ops.interface import Operations
+from spherelm.ops.names import AttentionBackend, Kernels, Update
+from spherelm.validate import require_choice
+
+LONGEST_ROW = 16384
+"""The kernels hold a row in registers whole; longer ones go to plain PyTorch."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which implementations a user wishes for."""
+
+    kernels: Kernels = "auto"
+    attention: AttentionBackend = "auto"
+
+    def __post_init__(self) -> None:
+        require_choice("kernels", self.kernels, get_args(Kernels))
+        require_choice("attention", self.attention, get_args(AttentionBackend))
+        if self.kernels == "triton" and not _has_triton():
+            raise UserError("the kernels need triton: pip install triton, or kernels='reference'")
+
+
+@lru_cache(maxsize=256)
+def choose(
+    choice: Choice, update: Update, d_model: int, device: torch.device, dtype: torch.dtype
+) -> Operations:
+    """The operations of a model of this width whose parameters are of this dtype, there."""
+    kernels = takes_kernels(choice.kernels, d_model, device, dtype)
+    ours: Any = reference
+    if kernels:
+        from spherelm.ops import triton as ours
+    rule = f"residual_{update}"
+    return Operations(
+        kernels=kernels,
+        operand=ours.operand,
+        linear=ours.linear,
+        qkv=ours.project_qkv,
+        attend=choose_attention(choice.attention, device),
+        swiglu=ours.project_swiglu,
+        update=getattr(ours, rule, None) or getattr(reference, rule),
+        rms_norm=ours.rms_norm,
+        branch_rms_norm=ours.branch_rms_norm,
+        add_rms_norm=ours.add_rms_norm,
+        loss=ours.linear_cross_entropy,
+        argmax=ours.argmax,
+    )
+
+
+def choose_adamw(kernels: Kernels, parameters: list[torch.Tensor]) -> Callable[..., None] | None:
+    """Our step of AdamW for these tensors; None where torch's own is to be taken.
+
+    The kernel takes contiguous rows that are not too long. What is stored in less than float32 goes
+    to the reference, which rounds once.
+    """
+    if parameters and all(
+        p.is_contiguous()
+        and takes_kernels(kernels, p.shape[-1] if p.ndim > 1 else 1, p.device, p.dtype)
+        for p in parameters
+    ):
+        from spherelm.ops.triton.adamw import adamw_
+
+        return adamw_
+    return reference.adamw_ if any(p.dtype.itemsize < 4 for p in parameters) else None
+
+
+def takes_kernels(kernels: Kernels, row: int, device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the Triton kernels compute here: on CUDA, unless told otherwise, and up to float32,
+    in which they compute."""
+    if kernels == "reference" or not _has_triton():
+        return False
+    if dtype == torch.float64 or row > LONGEST_ROW:
+        return False
+    return kernels == "triton" or device.type == "cuda"
+
+
+@lru_cache(maxsize=1)
+def _has_triton() -> bool:
+    return importlib.util.find_spec("triton") is not None
