@@ -1,7 +1,7 @@
 """What must survive a restart, in one place.
 
-Tensors (weights, the optimizer's moments) and a small JSON record: the step, how much data was consumed, and
-the state of the random number generators. The learning rate follows from the step.
+Tensors (weights, the optimizer's moments) and a small JSON record: the step, how much data was
+consumed, and the state of the random number generators. The learning rate follows from the step.
 """
 
 from __future__ import annotations
@@ -15,62 +15,24 @@ from torch import Tensor
 
 from spherelm import records
 from spherelm.model.transformer import Transformer
-from spherelm.optim.build import Optimizer, parts
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
-MUON_MOMENTS = ("momentum_buffer",)
-
-
-def _parts(optimizer: Optimizer) -> list[tuple[torch.optim.Optimizer, tuple[str, ...]]]:
-    """The optimizers that share the parameters, each with the names of its moments."""
-    return [
-        (part, MUON_MOMENTS if isinstance(part, torch.optim.Muon) else MOMENTS)
-        for part in parts(optimizer)
-    ]
+from spherelm.optim.build import Optimizer
+from spherelm.optim.moments import collect_moments, give_moments
 
 
 def collect_tensors(model: Transformer, optimizer: Optimizer) -> dict[str, Tensor]:
     """All tensors of a run by name, those of the optimizer made if they do not exist yet.
 
-    model.NAME for parameters and buffers, exp_avg.NAME and exp_avg_sq.NAME for Adam's moments,
-    momentum_buffer.NAME for Muon's.
+    model.NAME for parameters and buffers, exp_avg.NAME and the like for what the optimizer keeps.
     """
     tensors = {f"model.{name}": tensor.detach() for name, tensor in model.state_dict().items()}
-    owner = {
-        id(parameter): (part, moments)
-        for part, moments in _parts(optimizer)
-        for group in part.param_groups
-        for parameter in group["params"]
-    }
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            part, moments = owner[id(parameter)]
-            state = part.state.get(parameter, {})
-            for moment in moments:
-                known = state.get(moment)
-                tensors[f"{moment}.{name}"] = (
-                    torch.zeros_like(parameter.detach()) if known is None else known
-                )
-    return tensors
+    return tensors | collect_moments(model, optimizer)
 
 
 def restore_tensors(
     model: Transformer, optimizer: Optimizer, tensors: Mapping[str, Tensor], step: int
 ) -> None:
     """Give the optimizer its moments back; the model's tensors were filled in place."""
-    names = {id(parameter): name for name, parameter in model.named_parameters()}
-    for part, moments in _parts(optimizer):
-        state_dict = part.state_dict()
-        state_dict["state"] = {}
-        index = 0
-        for group in part.param_groups:
-            for parameter in group["params"]:
-                state = {m: tensors[f"{m}.{names[id(parameter)]}"] for m in moments}
-                if moments is MOMENTS:
-                    state["step"] = torch.tensor(float(step), dtype=torch.float32)
-                state_dict["state"][index] = state
-                index += 1
-        part.load_state_dict(state_dict)
+    give_moments(model, optimizer, tensors, step)
 
 
 def collect_random_state() -> dict[str, str]:
