@@ -184,7 +184,7 @@ def test_a_bad_run_is_found_before_the_first_is_evaluated(
         weights.write_bytes(weights.read_bytes()[:-1])
     if fault == "no tokenizer":
         rmtree(runs[2] / "tokenizer")
-        monkeypatch.setattr("spherelm.saved.open_dataset", _no_data)
+        monkeypatch.setattr("spherelm.runs.load.open_dataset", _no_data)
     books = str(write_books(tmp_path / "books"))
     arguments = ["eval", "length", *map(str, runs), "--books", books, "--lengths", "64"]
     assert main([*arguments, "--device", "cpu"]) == 2

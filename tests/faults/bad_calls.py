@@ -16,7 +16,8 @@ from spherelm.config_io import read_toml
 from spherelm.data.dataset import open_dataset
 from spherelm.data.prepare import PrepareConfig
 from spherelm.data.tokenizer import load_tokenizer
-from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.hf.export import export_to_hf
+from spherelm.hf.import_run import import_from_hf
 from spherelm.saved import load_model
 from tests.model.tiny import tiny_config
 

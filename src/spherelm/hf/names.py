@@ -2,7 +2,7 @@
 
 nGPT becomes `NGPTForCausalLM` (`hf.remote_code`), GPT becomes transformers' own `LlamaForCausalLM`:
 its RoPE pairs coordinate i with i + K/2 and its SwiGLU is ours. Two things differ in form: a
-Hugging Face Linear is stored as (outputs, inputs), which turns W_o and W_oMLP over, and a vector of
+Hugging Face Linear is stored as (outputs, inputs), which transposes W_o and W_oMLP, and a vector of
 factors is there the column of a Linear from one number.
 """
 
@@ -27,8 +27,8 @@ def _same(x: Tensor) -> Tensor:
     return x
 
 
-def _turned(x: Tensor) -> Tensor:
-    return x.T.contiguous()
+def _transposed(x: Tensor) -> Tensor:
+    return x.T
 
 
 def _column(x: Tensor) -> Tensor:
@@ -46,11 +46,11 @@ _BLOCK: dict[str, tuple[str, Form]] = {
     "attention.W_q": ("self_attn.q_proj.weight", _same),
     "attention.W_k": ("self_attn.k_proj.weight", _same),
     "attention.W_v": ("self_attn.v_proj.weight", _same),
-    "attention.W_o": ("self_attn.o_proj.weight", _turned),
+    "attention.W_o": ("self_attn.o_proj.weight", _transposed),
     "attention.s_qk.stored": ("self_attn.s_qk.weight", _column),
     "mlp.W_u": ("mlp.up_proj.weight", _same),
     "mlp.W_nu": ("mlp.gate_proj.weight", _same),
-    "mlp.W_o_mlp": ("mlp.down_proj.weight", _turned),
+    "mlp.W_o_mlp": ("mlp.down_proj.weight", _transposed),
     "mlp.s_u.stored": ("mlp.s_u.weight", _column),
     "mlp.s_nu.stored": ("mlp.s_nu.weight", _column),
     "alpha_attn.stored": ("alpha_attn.weight", _column),
@@ -157,18 +157,32 @@ def _factors(stored: Tensor, config: ModelConfig, name: str) -> Tensor:
     return stored * (scale.init / scale.scale)
 
 
+_SAME_FIELDS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "max_position_embeddings": "context",
+}
+"""Fields of config.json that say just what one of ours says."""
+_LLAMA_IS = {
+    "hidden_act": "silu",
+    "rms_norm_eps": RMS_NORM_EPS,
+    "attention_bias": False,
+    "mlp_bias": False,
+}
+"""What a Llama must say of itself to be our GPT."""
+_VARIANTS = ("update", "qk_norm", "signed_alpha")
+
+
 def to_hf_config(config: ModelConfig, dtype: str, folded: bool = False) -> dict[str, Any]:
     """config.json of the exported model, without what concerns the tokenizer."""
     common = {
         "dtype": dtype,
-        "vocab_size": config.vocab_size,
-        "hidden_size": config.d_model,
+        **{theirs: getattr(config, ours) for theirs, ours in _SAME_FIELDS.items()},
         "intermediate_size": config.mlp_width,
-        "num_hidden_layers": config.n_layers,
-        "num_attention_heads": config.n_heads,
         "num_key_value_heads": config.kv_heads,
         "head_dim": config.d_k,
-        "max_position_embeddings": config.context,
         "rope_parameters": {"rope_type": "default", "rope_theta": config.rope_base},
         "tie_word_embeddings": config.tie_embeddings and not folded,
     }
@@ -177,13 +191,9 @@ def to_hf_config(config: ModelConfig, dtype: str, folded: bool = False) -> dict[
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
             **common,
-            "hidden_act": "silu",
-            "rms_norm_eps": RMS_NORM_EPS,
-            "attention_bias": False,
-            "mlp_bias": False,
+            **_LLAMA_IS,
             "initializer_range": config.matrix_std,
         }
-    scales = {name: dataclasses.asdict(config.resolve_scale(name)) for name in SCALE_NAMES}
     return {
         "architectures": ["NGPTForCausalLM"],
         "model_type": "ngpt",
@@ -193,20 +203,10 @@ def to_hf_config(config: ModelConfig, dtype: str, folded: bool = False) -> dict[
             "AutoModelForCausalLM": "modeling_spherelm.NGPTForCausalLM",
         },
         **common,
-        "update": config.update,
-        "qk_norm": config.qk_norm,
-        "signed_alpha": config.signed_alpha,
-        "scales": scales,
+        **{name: getattr(config, name) for name in _VARIANTS},
+        "scales": {name: dataclasses.asdict(config.resolve_scale(name)) for name in SCALE_NAMES},
         "folded": folded,
     }
-
-
-_LLAMA_MUST_BE = {
-    "hidden_act": "silu",
-    "rms_norm_eps": RMS_NORM_EPS,
-    "attention_bias": False,
-    "mlp_bias": False,
-}
 
 
 def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
@@ -220,26 +220,22 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
     if rope.get("rope_type", "default") != "default":
         raise UserError(f"{where} wants RoPE of type {rope['rope_type']!r}; spherelm has 'default'")
     if kind == "llama":
-        for name, must_be in _LLAMA_MUST_BE.items():
+        for name, must_be in _LLAMA_IS.items():
             if values.get(name, must_be) != must_be:
                 raise UserError(f"{where}: {name} must be {must_be}, not {values[name]}")
     try:
         fields: dict[str, Any] = {
             "arch": "gpt" if kind == "llama" else "ngpt",
-            "vocab_size": values["vocab_size"],
-            "d_model": values["hidden_size"],
-            "n_layers": values["num_hidden_layers"],
-            "n_heads": values["num_attention_heads"],
+            **{ours: values[theirs] for theirs, ours in _SAME_FIELDS.items()},
             "n_kv_heads": values["num_key_value_heads"],
             "d_mlp": values["intermediate_size"],
-            "context": values["max_position_embeddings"],
             "rope_base": float(rope["rope_theta"]),
             "tie_embeddings": values.get("tie_word_embeddings", False),
         }
         if values.get("initializer_range", PAPER_STD) != PAPER_STD and kind == "llama":
             fields["init_std"] = values["initializer_range"]
         if kind == "ngpt":
-            fields |= {name: values[name] for name in ("update", "qk_norm", "signed_alpha")}
+            fields |= {name: values[name] for name in _VARIANTS}
             fields |= {name: ScaleConfig(**values["scales"][name]) for name in SCALE_NAMES}
             if values.get("folded"):  # a factor of each row, whatever it was before
                 for name in ("s_u", "s_nu", "s_z"):
