@@ -302,7 +302,7 @@ def test_what_does_not_fit_is_cut_off_on_the_left() -> None:
 
 
 def test_rolling_likelihood_is_the_loss_of_the_text() -> None:
-    from spherelm.eval.text import text_loss
+    from spherelm.eval.loss import text_loss
 
     model, text = byte_model(context=16), "a text of more than sixteen bytes"
     measured = text_loss(model, BYTES, [text])

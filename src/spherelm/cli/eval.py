@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 from dataclasses import dataclass
@@ -93,7 +92,7 @@ def open_model(
 
 
 def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
-    from spherelm.eval.text import read_text, text_loss
+    from spherelm.eval.loss import read_text, text_loss
     from spherelm.saved import find_tokenizer
 
     tokenizer = find_tokenizer(saved, flags.tokenizer)
@@ -103,7 +102,7 @@ def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
         measured = text_loss(
             model, tokenizer, texts, context=flags.context, batch_size=flags.batch_size
         )
-    return {"text": list(flags.text), **dataclasses.asdict(measured)}
+    return {"text": list(flags.text), **measured.numbers(), "text_bytes": measured.text_bytes}
 
 
 def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
@@ -134,10 +133,7 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
         "sequences": min(run.train.eval_sequences, there_are),
         "sequences_there_are": there_are,
         "context": context,
-        "loss": measured.loss,
-        "perplexity": measured.perplexity,
-        "bits_per_byte": measured.bits_per_byte,
-        "tokens": measured.tokens,
+        **measured.numbers(),
     }
 
 

@@ -38,36 +38,29 @@ def read_task(task: str, folder: Path) -> Splits:
 
 def _arc_easy(folder: Path) -> Splits:
     rows = []
-    for where, row in _json_lines(folder / "arc_easy_test.jsonl"):
-        question, choices, gold = _fields(row, where, question=str, choices=list, gold=int)
+    file = folder / "arc_easy_test.jsonl"
+    for where, row in _json_rows(file, question=str, choices=list, gold=int):
+        choices, gold = row["choices"], row["gold"]
         if not 0 <= gold < len(choices):
             raise UserError(f"{where}: gold must be the index of a choice, not {gold}")
         labels = [chr(ord("A") + i) for i in range(len(choices))]
-        rows.append(
-            {
-                "question": question,
-                "choices": {"text": choices, "label": labels},
-                "answerKey": labels[gold],
-            }
-        )
+        asked = {"text": choices, "label": labels}
+        rows.append({"question": row["question"], "choices": asked, "answerKey": labels[gold]})
     return {"test": rows}
 
 
 def _hellaswag(folder: Path) -> Splits:
-    rows = []
-    for where, row in _json_lines(folder / "hellaswag_val.jsonl"):
-        fields = {"activity_label": str, "ctx_a": str, "ctx_b": str, "endings": list, "label": str}
-        rows.append(dict(zip(fields, _fields(row, where, **fields), strict=True)))
-    return {"validation": rows}
+    kinds = {"activity_label": str, "ctx_a": str, "ctx_b": str, "endings": list, "label": str}
+    return {"validation": [row for _, row in _json_rows(folder / "hellaswag_val.jsonl", **kinds)]}
 
 
 def _winogrande(folder: Path) -> Splits:
     rows = []
-    for where, row in _json_lines(folder / "winogrande_xl_dev.jsonl"):
-        fields = {"sentence": str, "option1": str, "option2": str, "answer": str}
-        rows.append(dict(zip(fields, _fields(row, where, **fields), strict=True)))
-        if "_" not in rows[-1]["sentence"] or rows[-1]["answer"] not in ("1", "2"):
+    kinds = dict.fromkeys(("sentence", "option1", "option2", "answer"), str)
+    for where, row in _json_rows(folder / "winogrande_xl_dev.jsonl", **kinds):
+        if "_" not in row["sentence"] or row["answer"] not in ("1", "2"):
             raise UserError(f"{where}: a sentence needs a blank (_) and the answer 1 or 2")
+        rows.append(row)
     return {"validation": rows}
 
 
@@ -110,8 +103,7 @@ def _schema(sentence: str, options: list[str], label: int) -> Row:
 
 
 def _lambada(folder: Path) -> Splits:
-    lines = _json_lines(folder / "lambada_test.jsonl")
-    return {"test": [{"text": _fields(row, where, text=str)[0]} for where, row in lines]}
+    return {"test": [row for _, row in _json_rows(folder / "lambada_test.jsonl", text=str)]}
 
 
 def _wmt14(folder: Path) -> Splits:
@@ -148,7 +140,8 @@ def _lines(file: Path) -> list[str]:
     return lines
 
 
-def _json_lines(file: Path) -> Iterator[tuple[str, Row]]:
+def _json_rows(file: Path, **kinds: type) -> Iterator[tuple[str, Row]]:
+    """Where each line stands, and its fields of these names, each of the type asked for."""
     for number, line in enumerate(_lines(file), 1):
         where = f"{file} line {number}"
         try:
@@ -157,7 +150,12 @@ def _json_lines(file: Path) -> Iterator[tuple[str, Row]]:
             row = None
         if not isinstance(row, dict):
             raise UserError(f"{where} is not a JSON object")
-        yield where, row
+        for name, kind in kinds.items():
+            if name not in row:
+                raise UserError(f"{where} lacks the field {name!r}")
+            if not isinstance(row[name], kind):
+                raise UserError(f"{where}: {name} must be a {kind.__name__}, not {row[name]!r}")
+        yield where, {name: row[name] for name in kinds}
 
 
 def _blocks(file: Path) -> Iterator[tuple[int, list[str]]]:
@@ -169,13 +167,3 @@ def _blocks(file: Path) -> Iterator[tuple[int, list[str]]]:
         elif block:
             yield number - len(block), block
             block = []
-
-
-def _fields(row: Row, where: str, **kinds: type) -> list[Any]:
-    """The values of the named fields, each of the type that is asked for."""
-    for name, kind in kinds.items():
-        if name not in row:
-            raise UserError(f"{where} lacks the field {name!r}")
-        if not isinstance(row[name], kind):
-            raise UserError(f"{where}: {name} must be a {kind.__name__}, not {row[name]!r}")
-    return [row[name] for name in kinds]
