@@ -14,7 +14,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -183,25 +183,18 @@ def _templates_compiled_once(lm_eval: Any) -> Iterator[None]:
         del environment.compile
 
 
-def harness_model(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    *,
-    batch_size: int = 16,
-    dtype: torch.dtype | None = None,
-    journal: Journal | None = None,
-) -> Any:
-    """`model` as the harness wants it: an `lm_eval.api.model.LM`."""
+def harness_model(answers: Answers) -> Any:
+    """A model as the harness wants it: an `lm_eval.api.model.LM`."""
     _import_harness()
     from lm_eval.api.model import TemplateLM
 
     class SpherelmLM(TemplateLM):  # type: ignore[misc]
         """Answers the harness's two questions; which tokens to ask about is `TemplateLM`'s part."""
 
-        eot_token_id = tokenizer.end_of_document
+        eot_token_id = answers.tokenizer.end_of_document
 
         def tok_encode(self, string: str, **_: Any) -> list[int]:
-            return tokenizer.encode(string)
+            return answers.tokenizer.encode(string)
 
         def _loglikelihood_tokens(
             self, requests: Sequence[Pair], **_: Any
@@ -214,26 +207,24 @@ def harness_model(
         def generate_until(self, requests: Any, **_: Any) -> list[str]:
             return answers.texts([request.args for request in requests])
 
-    journal = Journal() if journal is None else journal
-    answers = Answers(model, tokenizer, batch_size, dtype, journal)
     return SpherelmLM()
 
 
+@dataclass(frozen=True)
 class Answers:
     """A model's answers to the harness, in batches of similar length."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        tokenizer: Tokenizer,
-        batch_size: int,
-        dtype: torch.dtype | None,
-        journal: Journal,
-    ) -> None:
-        self.model, self.tokenizer, self.journal = model, tokenizer, journal
-        self.batch_size, self.dtype = batch_size, dtype
-        self.device = model.E_input.device
-        self.context = model.config.context
+    model: Transformer
+    tokenizer: Tokenizer
+    batch_size: int = 16
+    dtype: torch.dtype | None = None
+    """Of matrix products; None: that of the weights."""
+    journal: Journal = field(default_factory=Journal)
+    """The answers that are known already, and those that come."""
+
+    @property
+    def context(self) -> int:
+        return self.model.config.context
 
     @functools.cached_property
     def engine(self) -> Engine:
@@ -257,9 +248,10 @@ class Answers:
         rows = [(context + target)[-(self.context + 1) :] for context, target in pairs]
         longest = max(map(len, rows)) - 1
         width = min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.context) + 1
+        device = self.model.E_input.device
         # What fills a row comes after its tokens, and attention looks back alone.
-        filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
-        with products("bf16" if self.dtype == torch.bfloat16 else "fp32", self.device):
+        filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+        with products("bf16" if self.dtype == torch.bfloat16 else "fp32", device):
             logits = self.model(filled[:, :-1])  # (B, T, V)
         scores = []
         for i, (row, (_, target)) in enumerate(zip(rows, pairs, strict=True)):

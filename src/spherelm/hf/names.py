@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -20,61 +20,51 @@ from spherelm.errors import UserError
 from spherelm.model.config import PAPER_STD, SCALE_NAMES, ModelConfig, ScaleConfig
 from spherelm.ops.reference import NORM_EPS, RMS_NORM_EPS, at_least_float32
 
-Form = Callable[[Tensor], Tensor]
+_OUTSIDE = {
+    "E_input": "model.embed_tokens",
+    "E_output": "lm_head",
+    "final_norm.gain": "model.norm",
+    "s_z.stored": "s_z",
+}
+_BLOCK = {
+    "attention.W_q": "self_attn.q_proj",
+    "attention.W_k": "self_attn.k_proj",
+    "attention.W_v": "self_attn.v_proj",
+    "attention.W_o": "self_attn.o_proj",
+    "attention.s_qk.stored": "self_attn.s_qk",
+    "mlp.W_u": "mlp.up_proj",
+    "mlp.W_nu": "mlp.gate_proj",
+    "mlp.W_o_mlp": "mlp.down_proj",
+    "mlp.s_u.stored": "mlp.s_u",
+    "mlp.s_nu.stored": "mlp.s_nu",
+    "alpha_attn.stored": "alpha_attn",
+    "alpha_mlp.stored": "alpha_mlp",
+    "norm_attn.gain": "input_layernorm",
+    "norm_mlp.gain": "post_attention_layernorm",
+}
+"""Names within a block; at Hugging Face all of them go on with `.weight`."""
 
 
-def _same(x: Tensor) -> Tensor:
+def _theirs(name: str) -> str:
+    """The Hugging Face name of a tensor of ours."""
+    if not name.startswith("blocks."):
+        return f"{_OUTSIDE[name]}.weight"
+    _, i, rest = name.split(".", 2)
+    return f"model.layers.{i}.{_BLOCK[rest]}.weight"
+
+
+def _other_form(name: str, x: Tensor) -> Tensor:
+    """The tensor called `name` in the form that the other side has, whichever has it now."""
+    if name.endswith((".W_o", ".W_o_mlp")):
+        return x.T.contiguous()
+    if name.endswith(".stored"):
+        return x[:, None] if x.ndim == 1 else x[:, 0]  # (n,) to (n, 1) and back
     return x
-
-
-def _transposed(x: Tensor) -> Tensor:
-    return x.T
-
-
-def _column(x: Tensor) -> Tensor:
-    """(n,) to (n, 1) and back."""
-    return x[:, None] if x.ndim == 1 else x[:, 0]
-
-
-_OUTSIDE: dict[str, tuple[str, Form]] = {
-    "E_input": ("model.embed_tokens.weight", _same),
-    "E_output": ("lm_head.weight", _same),
-    "final_norm.gain": ("model.norm.weight", _same),
-    "s_z.stored": ("s_z.weight", _column),
-}
-_BLOCK: dict[str, tuple[str, Form]] = {
-    "attention.W_q": ("self_attn.q_proj.weight", _same),
-    "attention.W_k": ("self_attn.k_proj.weight", _same),
-    "attention.W_v": ("self_attn.v_proj.weight", _same),
-    "attention.W_o": ("self_attn.o_proj.weight", _transposed),
-    "attention.s_qk.stored": ("self_attn.s_qk.weight", _column),
-    "mlp.W_u": ("mlp.up_proj.weight", _same),
-    "mlp.W_nu": ("mlp.gate_proj.weight", _same),
-    "mlp.W_o_mlp": ("mlp.down_proj.weight", _transposed),
-    "mlp.s_u.stored": ("mlp.s_u.weight", _column),
-    "mlp.s_nu.stored": ("mlp.s_nu.weight", _column),
-    "alpha_attn.stored": ("alpha_attn.weight", _column),
-    "alpha_mlp.stored": ("alpha_mlp.weight", _column),
-    "norm_attn.gain": ("input_layernorm.weight", _same),
-    "norm_mlp.gain": ("post_attention_layernorm.weight", _same),
-}
-
-
-def _translations(native: Mapping[str, Any]) -> Iterator[tuple[str, str, Form]]:
-    """Native name, Hugging Face name and change of form of each tensor of a state dict."""
-    for name in native:
-        if name.startswith("blocks."):
-            _, i, rest = name.split(".", 2)
-            hf, form = _BLOCK[rest]
-            yield name, f"model.layers.{i}.{hf}", form
-        else:
-            hf, form = _OUTSIDE[name]
-            yield name, hf, form
 
 
 def to_hf_tensors(native: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A state dict of `Transformer` under Hugging Face's names."""
-    return {hf: form(native[name]).contiguous() for name, hf, form in _translations(native)}
+    return {_theirs(name): _other_form(name, t).contiguous() for name, t in native.items()}
 
 
 def from_hf_tensors(
@@ -83,13 +73,14 @@ def from_hf_tensors(
     """The state dict that `expected` describes, dtypes too, from tensors under other names."""
     native: dict[str, Tensor] = {}
     unknown = set(tensors)
-    for name, hf, form in _translations(expected):
+    for name, wanted in expected.items():
+        hf = _theirs(name)
         if hf not in tensors:
             raise UserError(f"{where} lacks the tensor {hf}")
         if not tensors[hf].is_floating_point():
             raise UserError(f"{where}: {hf} holds {tensors[hf].dtype}, which are no weights")
-        native[name] = form(tensors[hf]).to(expected[name].dtype).contiguous()
-        if native[name].shape != expected[name].shape:
+        native[name] = _other_form(name, tensors[hf]).to(wanted.dtype).contiguous()
+        if native[name].shape != wanted.shape:
             raise UserError(
                 f"{where}: {hf} has the shape {tuple(tensors[hf].shape)}, which does not fit "
                 f"the configuration beside it"
