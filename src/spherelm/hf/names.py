@@ -78,7 +78,7 @@ def from_hf_tensors(
         if hf not in tensors:
             raise UserError(f"{where} lacks the tensor {hf}")
         if not tensors[hf].is_floating_point():
-            raise UserError(f"{where}: {hf} holds {tensors[hf].dtype}, which are no weights")
+            raise UserError(f"{where}: {hf} holds {tensors[hf].dtype}, which cannot be weights")
         native[name] = _other_form(name, tensors[hf]).to(wanted.dtype).contiguous()
         if native[name].shape != wanted.shape:
             raise UserError(
@@ -118,8 +118,8 @@ def unfold_scales(
 ) -> dict[str, Tensor]:
     """What `fold_scales` has folded, apart again: a factor is the length of its row.
 
-    The same function to rounding, not the same bits: a negative factor comes back positive beside a
-    turned row. `config` is that of a folded export, whose factors are all vectors.
+    The same function to rounding, not the same bits: a negative factor comes back positive, and
+    its row with the other sign. `config` is that of a folded export: all its factors are vectors.
     """
     unfolded = dict(tensors)
     places = [("lm_head.weight", "s_z.weight", "s_z", 1.0)]
@@ -209,7 +209,9 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
     if not isinstance(rope, Mapping):
         raise UserError(f"{where}: rope_parameters must be an object, not {rope!r}")
     if rope.get("rope_type", "default") != "default":
-        raise UserError(f"{where} wants RoPE of type {rope['rope_type']!r}; spherelm has 'default'")
+        raise UserError(
+            f"{where}: rope_parameters.rope_type must be 'default', not {rope['rope_type']!r}"
+        )
     if kind == "llama":
         for name, must_be in _LLAMA_IS.items():
             if values.get(name, must_be) != must_be:

@@ -19,8 +19,8 @@ from typing import Any
 
 from spherelm.errors import UserError
 
-Row = dict[str, Any]
-Splits = dict[str, list[Row]]
+Example = dict[str, Any]
+Splits = dict[str, list[Example]]
 
 MASK = "[MASK]"
 WSC_NOUNS = frozenset(
@@ -39,7 +39,7 @@ def read_task(task: str, folder: Path) -> Splits:
 def _arc_easy(folder: Path) -> Splits:
     rows = []
     file = folder / "arc_easy_test.jsonl"
-    for where, row in _json_rows(file, question=str, choices=list, gold=int):
+    for where, row in _json_examples(file, question=str, choices=list, gold=int):
         choices, gold = row["choices"], row["gold"]
         if not 0 <= gold < len(choices):
             raise UserError(f"{where}: gold must be the index of a choice, not {gold}")
@@ -51,13 +51,14 @@ def _arc_easy(folder: Path) -> Splits:
 
 def _hellaswag(folder: Path) -> Splits:
     kinds = {"activity_label": str, "ctx_a": str, "ctx_b": str, "endings": list, "label": str}
-    return {"validation": [row for _, row in _json_rows(folder / "hellaswag_val.jsonl", **kinds)]}
+    examples = _json_examples(folder / "hellaswag_val.jsonl", **kinds)
+    return {"validation": [example for _, example in examples]}
 
 
 def _winogrande(folder: Path) -> Splits:
     rows = []
     kinds = dict.fromkeys(("sentence", "option1", "option2", "answer"), str)
-    for where, row in _json_rows(folder / "winogrande_xl_dev.jsonl", **kinds):
+    for where, row in _json_examples(folder / "winogrande_xl_dev.jsonl", **kinds):
         if "_" not in row["sentence"] or row["answer"] not in ("1", "2"):
             raise UserError(f"{where}: a sentence needs a blank (_) and the answer 1 or 2")
         rows.append(row)
@@ -67,11 +68,11 @@ def _winogrande(folder: Path) -> Splits:
 def _wsc273(folder: Path) -> Splits:
     file = folder / "wsc273.txt"
     rows = []
-    for number, block in _blocks(file):
+    for number, lines in _paragraphs(file):
         where = f"{file} line {number}"
-        if len(block) != 4:
-            raise UserError(f"{where}: a schema has 4 lines before a blank one, not {len(block)}")
-        sentence, _, candidates, answer = block
+        if len(lines) != 4:
+            raise UserError(f"{where}: a schema has 4 lines before a blank one, not {len(lines)}")
+        sentence, _, candidates, answer = lines
         options = [option.strip() for option in candidates.split(",")]
         if MASK not in sentence or len(options) != 2 or answer.strip() not in options:
             raise UserError(
@@ -82,7 +83,7 @@ def _wsc273(folder: Path) -> Splits:
     return {"test": rows}
 
 
-def _schema(sentence: str, options: list[str], label: int) -> Row:
+def _schema(sentence: str, options: list[str], label: int) -> Example:
     """A Winograd schema as on the hub, with a stand-in for the pronoun that [MASK] hides.
 
     The harness puts the candidates in the pronoun's place and scores what follows, so the pronoun
@@ -103,7 +104,8 @@ def _schema(sentence: str, options: list[str], label: int) -> Row:
 
 
 def _lambada(folder: Path) -> Splits:
-    return {"test": [row for _, row in _json_rows(folder / "lambada_test.jsonl", text=str)]}
+    examples = _json_examples(folder / "lambada_test.jsonl", text=str)
+    return {"test": [example for _, example in examples]}
 
 
 def _wmt14(folder: Path) -> Splits:
@@ -140,7 +142,7 @@ def _lines(file: Path) -> list[str]:
     return lines
 
 
-def _json_rows(file: Path, **kinds: type) -> Iterator[tuple[str, Row]]:
+def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:
     """Where each line stands, and its fields of these names, each of the type asked for."""
     for number, line in enumerate(_lines(file), 1):
         where = f"{file} line {number}"
@@ -158,12 +160,12 @@ def _json_rows(file: Path, **kinds: type) -> Iterator[tuple[str, Row]]:
         yield where, {name: row[name] for name in kinds}
 
 
-def _blocks(file: Path) -> Iterator[tuple[int, list[str]]]:
+def _paragraphs(file: Path) -> Iterator[tuple[int, list[str]]]:
     """Groups of lines between blank ones, each with the number of its first line."""
-    block: list[str] = []
+    paragraph: list[str] = []
     for number, line in enumerate([*_lines(file), ""], 1):
         if line.strip():
-            block.append(line)
-        elif block:
-            yield number - len(block), block
-            block = []
+            paragraph.append(line)
+        elif paragraph:
+            yield number - len(paragraph), paragraph
+            paragraph = []

@@ -118,11 +118,11 @@ def rotary_table(position_ids: Tensor, d_k: int, base: float) -> tuple[Tensor, T
 
 
 def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn the pairs (x_i, x_{i+K/2}).  x: (B, T, H, K)"""
+    """Rotate the pairs (x_i, x_{i+K/2}).  x: (B, T, H, K)"""
     cos, sin = table
     first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return torch.cat(turned, dim=-1).to(x.dtype)
+    rotated = (first * cos - second * sin, second * cos + first * sin)
+    return torch.cat(rotated, dim=-1).to(x.dtype)
 
 
 class NGPTAttention(nn.Module):
