@@ -14,6 +14,7 @@ from spherelm.config_io import read_toml, toml_values
 from spherelm.data.dataset import TokenDataset, open_dataset
 from spherelm.distributed import launcher
 from spherelm.errors import UserError
+from spherelm.folders import place
 from spherelm.generate.engine import Engine
 from spherelm.generate.sampling import Sampling
 from spherelm.generate.text import encode_prompt, generate_text
@@ -59,6 +60,8 @@ def train(
     if data_decides:
         model = dataclasses.replace(run.model, vocab_size=dataset.vocab_size)
         run = dataclasses.replace(run, model=model)
+    if force and not isinstance(config, RunConfig):
+        place.check_apart(Path(out), [config])  # a file there would go with the run it describes
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
     return run_training(run, dataset, Path(out), resume=resume, force=force, reporter=reporter)
 

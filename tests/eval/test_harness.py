@@ -320,7 +320,6 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.M
     with open(file, "a") as broken:
         broken.write('{"question": "cut sho')
     journal = Journal(file, "m")
-    assert len(journal) == 5
     asked = []
     resumed = answers(model, journal)
     score = resumed._score

@@ -38,9 +38,6 @@ class Journal:
         # Closed by close(); until then each line goes to the operating system as it is written.
         self._file = open(file, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
     def get(self, *question: Any) -> Any:
         """The answer to a question that was asked before, else None."""
         return self._answers.get(_digest(question))

@@ -26,6 +26,7 @@ from spherelm.runs.run_dir import RunDir
 FORMAT, VERSION = "spherelm export", 1
 RECORD = "spherelm.json"
 """What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
+_MEANT = f"(if it was changed on purpose, remove {RECORD})"
 TOKENIZER = {DESCRIPTION, *KINDS.values()}
 """Files of an export that hold its tokenizer."""
 ATTEMPTS = 100
@@ -128,9 +129,6 @@ def find_export(folder: Path) -> Export:
         config = dataclasses.replace(config, model=model)
     losses = tuple(record["losses"])
     return Export(folder, config, record["step"], record["val_loss"], None, folded, losses)
-
-
-_MEANT = f"(if it was changed on purpose, remove {RECORD})"
 
 
 def _read_record(file: Path) -> dict[str, Any]:
