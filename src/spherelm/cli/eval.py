@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from spherelm import cpu_isa
-from spherelm.cli.generate import DTypeName, inference_dtype
+from spherelm.cli.generate import DTypeName
 from spherelm.cli.parse import parse
 from spherelm.console import open_console
 from spherelm.errors import UserError
@@ -80,15 +80,11 @@ def open_model(
     saved: Saved, device: str, dtype: DTypeName
 ) -> tuple[Transformer, AbstractContextManager[Any]]:
     """The model on its device, and the context in which its products have their precision."""
-    import torch
-
-    from spherelm.ops.device import choose_device
+    from spherelm.ops.device import choose_device, products
     from spherelm.saved import read_weights, to_device
 
     chosen = choose_device(device)
-    model = to_device(read_weights(saved), chosen).eval()
-    bf16 = inference_dtype(dtype, chosen.type) == torch.bfloat16
-    return model, torch.autocast(chosen.type, torch.bfloat16, enabled=bf16)
+    return to_device(read_weights(saved), chosen).eval(), products(dtype, chosen)
 
 
 def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
