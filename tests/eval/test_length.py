@@ -65,12 +65,12 @@ def test_which_books_are_read(tmp_path: Path) -> None:
     assert len(read_books(folder, [BYTES], 256, limit=2)[0]) == 2
 
 
-def test_a_token_may_be_many_letters(tmp_path: Path) -> None:
+def test_a_token_may_be_many_characters(tmp_path: Path) -> None:
     text = "internationalization of institutions\n" * 200
     tokenizer = train_tokenizer(iter([text]), 300)
     (tmp_path / "book.txt").write_text(text)
-    letters_per_token = len(text) / len(tokenizer.encode(text))
-    assert letters_per_token > 4
+    characters_per_token = len(text) / len(tokenizer.encode(text))
+    assert characters_per_token > 4
     (books,) = read_books(tmp_path, [tokenizer], 256)
     assert books[0].tolist() == tokenizer.encode(text)[:257]
 
@@ -184,7 +184,7 @@ def test_a_bad_run_is_found_before_the_first_is_evaluated(
         weights.write_bytes(weights.read_bytes()[:-1])
     if fault == "no tokenizer":
         rmtree(runs[2] / "tokenizer")
-        monkeypatch.setattr("spherelm.saved.open_dataset", _no_data)
+        monkeypatch.setattr("spherelm.runs.load.open_dataset", _no_data)
     books = str(write_books(tmp_path / "books"))
     arguments = ["eval", "length", *map(str, runs), "--books", books, "--lengths", "64"]
     assert main([*arguments, "--device", "cpu"]) == 2

@@ -17,8 +17,9 @@ from spherelm.data.loader import evaluation_batches
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.tokenizer import ByteTokenizer, load_tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.text import text_loss
-from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.eval.loss import text_loss
+from spherelm.hf.export import export_to_hf
+from spherelm.hf.import_run import import_from_hf
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 

@@ -11,7 +11,8 @@ from spherelm import records
 from spherelm.data.dataset import open_dataset
 from spherelm.errors import UserError
 from spherelm.folders.names import beside, is_plain
-from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.hf.export import export_to_hf
+from spherelm.hf.import_run import import_from_hf
 from spherelm.saved import load_model
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run

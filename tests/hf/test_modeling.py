@@ -14,7 +14,8 @@ from torch import Tensor
 from spherelm import Transformer
 from spherelm.generate.engine import generate
 from spherelm.hf.export import export_to_hf
-from spherelm.hf.names import fold_scales, to_hf_config, to_hf_tensors
+from spherelm.hf.names import to_hf_config, to_hf_tensors
+from spherelm.model.fold import folded_state
 from tests.model.tiny import VARIANTS, perturbed, tiny_config
 from tests.saved_runs import BYTES, byte_model, write_run
 
@@ -37,9 +38,7 @@ def as_hf(model: Transformer, fold: bool = False, **config: Any) -> Any:
     """The model under its Hugging Face class, without a folder between."""
     import spherelm.hf.register  # noqa: F401
 
-    tensors = to_hf_tensors(model.state_dict())
-    if fold:
-        tensors = fold_scales(tensors, model.config)
+    tensors = to_hf_tensors(folded_state(model) if fold else model.state_dict())
     values = to_hf_config(model.config, "float32", fold) | config
     kind = values.pop("model_type")
     hf_config = transformers.AutoConfig.for_model(kind, **values)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import json
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from spherelm import cpu_isa
-from spherelm.cli.generate import DTypeName, inference_dtype
+from spherelm.cli.generate import DTypeName
 from spherelm.cli.parse import parse
 from spherelm.console import open_console
 from spherelm.errors import UserError
@@ -81,19 +80,15 @@ def open_model(
     saved: Saved, device: str, dtype: DTypeName
 ) -> tuple[Transformer, AbstractContextManager[Any]]:
     """The model on its device, and the context in which its products have their precision."""
-    import torch
-
-    from spherelm.ops.device import choose_device
+    from spherelm.ops.device import choose_device, products
     from spherelm.saved import read_weights, to_device
 
     chosen = choose_device(device)
-    model = to_device(read_weights(saved), chosen).eval()
-    bf16 = inference_dtype(dtype, chosen.type) == torch.bfloat16
-    return model, torch.autocast(chosen.type, torch.bfloat16, enabled=bf16)
+    return to_device(read_weights(saved), chosen).eval(), products(dtype, chosen)
 
 
 def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
-    from spherelm.eval.text import read_text, text_loss
+    from spherelm.eval.loss import read_text, text_loss
     from spherelm.saved import find_tokenizer
 
     tokenizer = find_tokenizer(saved, flags.tokenizer)
@@ -103,7 +98,7 @@ def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
         measured = text_loss(
             model, tokenizer, texts, context=flags.context, batch_size=flags.batch_size
         )
-    return {"text": list(flags.text), **dataclasses.asdict(measured)}
+    return {"text": list(flags.text), **measured.numbers(), "text_bytes": measured.text_bytes}
 
 
 def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
@@ -134,10 +129,7 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
         "sequences": min(run.train.eval_sequences, there_are),
         "sequences_there_are": there_are,
         "context": context,
-        "loss": measured.loss,
-        "perplexity": measured.perplexity,
-        "bits_per_byte": measured.bits_per_byte,
-        "tokens": measured.tokens,
+        **measured.numbers(),
     }
 
 

@@ -122,7 +122,7 @@ def _measure(
     flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what they were measured with."""
-    from spherelm.eval.harness import evaluate_task, harness_model
+    from spherelm.eval.harness import Answers, evaluate_task, harness_model
     from spherelm.ops.device import choose_device
     from spherelm.saved import find_tokenizer, read_weights, reading, to_device
 
@@ -137,13 +137,7 @@ def _measure(
             _journal(flags.out, saved, dtype),
         ),
     )
-    lm = harness_model(
-        model,
-        tokenizer,
-        batch_size=flags.batch_size,
-        dtype=dtype,
-        journal=journal,
-    )
+    lm = harness_model(Answers(model, tokenizer, flags.batch_size, dtype, journal))
     scores = []
     try:
         for task in tasks:

@@ -27,7 +27,7 @@ class ImportFlags:
 def main(argv: list[str]) -> int:
     flags = parse(ImportFlags, argv, "import")
 
-    from spherelm.hf.export import import_from_hf
+    from spherelm.hf.import_run import import_from_hf
 
     out = import_from_hf(flags.folder, flags.out, force=flags.force)
     print(

@@ -35,10 +35,8 @@ class Journal:
         }
         lines = [head, *({"question": q, "answer": a} for q, a in self._answers.items())]
         durable.write_text(file, "".join(map(records.line, lines)))
-        self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
-
-    def __len__(self) -> int:
-        return len(self._answers)
+        # Closed by close(); until then each line goes to the operating system as it is written.
+        self._file = open(file, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
 
     def get(self, *question: Any) -> Any:
         """The answer to a question that was asked before, else None."""
@@ -50,11 +48,6 @@ class Journal:
         self._answers[key] = answer
         if self._file is not None:
             self._file.write(records.line({"question": key, "answer": answer}))
-
-    def flush(self) -> None:
-        """Hand what was kept to the operating system."""
-        if self._file is not None:
-            self._file.flush()
 
     def close(self) -> None:
         if self._file is not None:

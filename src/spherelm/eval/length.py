@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,8 +19,7 @@ from spherelm import durable
 from spherelm.data.loader import Batch
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.loss import Evaluation, evaluate
-from spherelm.eval.text import read_text
+from spherelm.eval.loss import Evaluation, evaluate, read_text
 from spherelm.model.config import ModelConfig
 from spherelm.model.transformer import Transformer
 
@@ -119,36 +118,31 @@ def length_curve(
     longest = books.shape[1] - 1
     if max(lengths) != longest or any(longest % length for length in lengths):
         raise UserError(f"every length must divide the longest, {longest:,}, not {list(lengths)}")
-    trained_at = model.rope.length
-    losses, perplexities = [], []
+    text_bytes = sum(len(tokenizer.decode(book[1:].tolist()).encode()) for book in books)
+    trained_at, device = model.rope.length, model.E_input.device
+    measured: list[Evaluation] = []
     try:
         model.extend_context(longest)
         for length in lengths:
             inputs = books[:, :-1].reshape(-1, length)
             targets = books[:, 1:].reshape(-1, length)
             rows = max(1, tokens_per_batch // length)
-            device = model.E_input.device
             batches = (
                 Batch(inputs[i : i + rows].to(device), targets[i : i + rows].to(device), None)
                 for i in range(0, len(inputs), rows)
             )
-            evaluation = evaluate(model, batches)
-            losses.append(evaluation.loss)
-            perplexities.append(evaluation.perplexity)
-            report(length, evaluation)
+            measured.append(replace(evaluate(model, batches), text_bytes=text_bytes))
+            report(length, measured[-1])
     finally:
         model.rope.rebuild(trained_at)
-    tokens = books[:, 1:].numel()
-    text_bytes = sum(len(tokenizer.decode(book[1:].tolist()).encode()) for book in books)
-    bits = tuple(loss * tokens / math.log(2) / text_bytes for loss in losses)
     return LengthCurve(
         label or label_of(model.config),
         model.config.context,
         tuple(lengths),
-        tuple(losses),
-        tuple(perplexities),
-        tokens,
-        bits,
+        tuple(each.loss for each in measured),
+        tuple(each.perplexity for each in measured),
+        books[:, 1:].numel(),
+        tuple(each.bits_per_byte or 0.0 for each in measured),
         tokenizer.name,
     )
 

@@ -19,8 +19,8 @@ from typing import Any
 
 from spherelm.errors import UserError
 
-Row = dict[str, Any]
-Splits = dict[str, list[Row]]
+Example = dict[str, Any]
+Splits = dict[str, list[Example]]
 
 MASK = "[MASK]"
 WSC_NOUNS = frozenset(
@@ -38,47 +38,41 @@ def read_task(task: str, folder: Path) -> Splits:
 
 def _arc_easy(folder: Path) -> Splits:
     rows = []
-    for where, row in _json_lines(folder / "arc_easy_test.jsonl"):
-        question, choices, gold = _fields(row, where, question=str, choices=list, gold=int)
+    file = folder / "arc_easy_test.jsonl"
+    for where, row in _json_examples(file, question=str, choices=list, gold=int):
+        choices, gold = row["choices"], row["gold"]
         if not 0 <= gold < len(choices):
             raise UserError(f"{where}: gold must be the index of a choice, not {gold}")
         labels = [chr(ord("A") + i) for i in range(len(choices))]
-        rows.append(
-            {
-                "question": question,
-                "choices": {"text": choices, "label": labels},
-                "answerKey": labels[gold],
-            }
-        )
+        asked = {"text": choices, "label": labels}
+        rows.append({"question": row["question"], "choices": asked, "answerKey": labels[gold]})
     return {"test": rows}
 
 
 def _hellaswag(folder: Path) -> Splits:
-    rows = []
-    for where, row in _json_lines(folder / "hellaswag_val.jsonl"):
-        fields = {"activity_label": str, "ctx_a": str, "ctx_b": str, "endings": list, "label": str}
-        rows.append(dict(zip(fields, _fields(row, where, **fields), strict=True)))
-    return {"validation": rows}
+    kinds = {"activity_label": str, "ctx_a": str, "ctx_b": str, "endings": list, "label": str}
+    examples = _json_examples(folder / "hellaswag_val.jsonl", **kinds)
+    return {"validation": [example for _, example in examples]}
 
 
 def _winogrande(folder: Path) -> Splits:
     rows = []
-    for where, row in _json_lines(folder / "winogrande_xl_dev.jsonl"):
-        fields = {"sentence": str, "option1": str, "option2": str, "answer": str}
-        rows.append(dict(zip(fields, _fields(row, where, **fields), strict=True)))
-        if "_" not in rows[-1]["sentence"] or rows[-1]["answer"] not in ("1", "2"):
+    kinds = dict.fromkeys(("sentence", "option1", "option2", "answer"), str)
+    for where, row in _json_examples(folder / "winogrande_xl_dev.jsonl", **kinds):
+        if "_" not in row["sentence"] or row["answer"] not in ("1", "2"):
             raise UserError(f"{where}: a sentence needs a blank (_) and the answer 1 or 2")
+        rows.append(row)
     return {"validation": rows}
 
 
 def _wsc273(folder: Path) -> Splits:
     file = folder / "wsc273.txt"
     rows = []
-    for number, block in _blocks(file):
+    for number, lines in _paragraphs(file):
         where = f"{file} line {number}"
-        if len(block) != 4:
-            raise UserError(f"{where}: a schema has 4 lines before a blank one, not {len(block)}")
-        sentence, _, candidates, answer = block
+        if len(lines) != 4:
+            raise UserError(f"{where}: a schema has 4 lines before a blank one, not {len(lines)}")
+        sentence, _, candidates, answer = lines
         options = [option.strip() for option in candidates.split(",")]
         if MASK not in sentence or len(options) != 2 or answer.strip() not in options:
             raise UserError(
@@ -89,7 +83,7 @@ def _wsc273(folder: Path) -> Splits:
     return {"test": rows}
 
 
-def _schema(sentence: str, options: list[str], label: int) -> Row:
+def _schema(sentence: str, options: list[str], label: int) -> Example:
     """A Winograd schema as on the hub, with a stand-in for the pronoun that [MASK] hides.
 
     The harness puts the candidates in the pronoun's place and scores what follows, so the pronoun
@@ -110,8 +104,8 @@ def _schema(sentence: str, options: list[str], label: int) -> Row:
 
 
 def _lambada(folder: Path) -> Splits:
-    lines = _json_lines(folder / "lambada_test.jsonl")
-    return {"test": [{"text": _fields(row, where, text=str)[0]} for where, row in lines]}
+    examples = _json_examples(folder / "lambada_test.jsonl", text=str)
+    return {"test": [example for _, example in examples]}
 
 
 def _wmt14(folder: Path) -> Splits:
@@ -148,7 +142,8 @@ def _lines(file: Path) -> list[str]:
     return lines
 
 
-def _json_lines(file: Path) -> Iterator[tuple[str, Row]]:
+def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:
+    """Where each line stands, and its fields of these names, each of the type asked for."""
     for number, line in enumerate(_lines(file), 1):
         where = f"{file} line {number}"
         try:
@@ -157,25 +152,20 @@ def _json_lines(file: Path) -> Iterator[tuple[str, Row]]:
             row = None
         if not isinstance(row, dict):
             raise UserError(f"{where} is not a JSON object")
-        yield where, row
+        for name, kind in kinds.items():
+            if name not in row:
+                raise UserError(f"{where} lacks the field {name!r}")
+            if not isinstance(row[name], kind):
+                raise UserError(f"{where}: {name} must be a {kind.__name__}, not {row[name]!r}")
+        yield where, {name: row[name] for name in kinds}
 
 
-def _blocks(file: Path) -> Iterator[tuple[int, list[str]]]:
+def _paragraphs(file: Path) -> Iterator[tuple[int, list[str]]]:
     """Groups of lines between blank ones, each with the number of its first line."""
-    block: list[str] = []
+    paragraph: list[str] = []
     for number, line in enumerate([*_lines(file), ""], 1):
         if line.strip():
-            block.append(line)
-        elif block:
-            yield number - len(block), block
-            block = []
-
-
-def _fields(row: Row, where: str, **kinds: type) -> list[Any]:
-    """The values of the named fields, each of the type that is asked for."""
-    for name, kind in kinds.items():
-        if name not in row:
-            raise UserError(f"{where} lacks the field {name!r}")
-        if not isinstance(row[name], kind):
-            raise UserError(f"{where}: {name} must be a {kind.__name__}, not {row[name]!r}")
-    return [row[name] for name in kinds]
+            paragraph.append(line)
+        elif paragraph:
+            yield number - len(paragraph), paragraph
+            paragraph = []

@@ -34,6 +34,7 @@ from transformers.modeling_utils import (
     PreTrainedModel,
     slice_logits_to_keep,
 )
+from transformers.models.llama.modeling_llama import eager_attention_forward
 from transformers.utils import can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
@@ -50,18 +51,15 @@ def normalize(x: Tensor, dim: int = -1) -> Tensor:
     return (wide / length).to(x.dtype)
 
 
-def columns(linear: nn.Linear) -> nn.Linear:
-    """Mark a Linear whose unit vectors are columns: its outputs, not its inputs, are hidden."""
-    linear.vector_dim = 0  # type: ignore[assignment]
-    return linear
-
-
 def mark(module: Any, **dims: int) -> None:
     """Say which Linears of a module hold unit vectors, and along which dimension of the weight.
 
-    The mark is on the owner and goes by name, so that it outlives whatever puts another Linear or
-    tensor in a place; `spherelm.retract_` and `attach_retraction` find it. A folded model has none.
+    That is 0 (columns) where the outputs are hidden, else -1. The mark is on the owner and goes by
+    name, so that it outlives whatever puts another Linear or tensor in a place; `spherelm.retract_`
+    and `attach_retraction` find it. A folded model has none.
     """
+    for name, dim in dims.items():
+        getattr(module, name).vector_dim = dim
     if not module.config.folded:
         module.unit_vectors = {f"{name}.weight": dim for name, dim in dims.items()}
 
@@ -120,31 +118,11 @@ def rotary_table(position_ids: Tensor, d_k: int, base: float) -> tuple[Tensor, T
 
 
 def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn the pairs (x_i, x_{i+K/2}).  x: (B, T, H, K)"""
+    """Rotate the pairs (x_i, x_{i+K/2}).  x: (B, T, H, K)"""
     cos, sin = table
     first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return torch.cat(turned, dim=-1).to(x.dtype)
-
-
-def eager_attention_forward(
-    module: NGPTAttention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor]:
-    """Attention written out.  query: (B, H, T, K) -> (B, T, H, K), weights (B, H, T, S)"""
-    key = key.repeat_interleave(module.num_key_value_groups, dim=1)
-    value = value.repeat_interleave(module.num_key_value_groups, dim=1)
-    scores = query @ key.transpose(2, 3) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
+    rotated = (first * cos - second * sin, second * cos + first * sin)
+    return torch.cat(rotated, dim=-1).to(x.dtype)
 
 
 class NGPTAttention(nn.Module):
@@ -157,14 +135,13 @@ class NGPTAttention(nn.Module):
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = math.sqrt(config.head_dim)
-        self.attention_dropout = 0.0
         self.is_causal = True
         d_q = config.num_attention_heads * config.head_dim
         d_kv = config.num_key_value_heads * config.head_dim
         self.q_proj = nn.Linear(config.hidden_size, d_q, bias=False)
         self.k_proj = nn.Linear(config.hidden_size, d_kv, bias=False)
         self.v_proj = nn.Linear(config.hidden_size, d_kv, bias=False)
-        self.o_proj = columns(nn.Linear(d_q, config.hidden_size, bias=False))
+        self.o_proj = nn.Linear(d_q, config.hidden_size, bias=False)
         self._s_qk = Factors(config, "s_qk")
         self.s_qk = self._s_qk.stored(d_kv)
         mark(self, q_proj=-1, k_proj=-1, v_proj=-1, o_proj=0)
@@ -197,16 +174,7 @@ class NGPTAttention(nn.Module):
         attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        output, weights = attend(
-            self,
-            q,
-            k,
-            v,
-            attention_mask,
-            dropout=self.attention_dropout if self.training else 0.0,
-            scaling=self.scaling,
-            **kwargs,
-        )
+        output, weights = attend(self, q, k, v, attention_mask, scaling=self.scaling, **kwargs)
         output = output.reshape(*hidden_states.shape[:-1], -1).contiguous()
         return self.o_proj(output), weights
 
@@ -219,9 +187,7 @@ class NGPTMLP(nn.Module):
         self.config = config
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = columns(
-            nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-        )
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
         if not config.folded:
             self._s_u, self._s_nu = Factors(config, "s_u"), Factors(config, "s_nu")
             self.s_u = self._s_u.stored(config.intermediate_size)
