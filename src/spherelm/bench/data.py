@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spherelm.cli.parse import parse
 from spherelm.console import open_console
+from spherelm.flags import parse
 from spherelm.validate import require_int, require_positive
 
 if TYPE_CHECKING:

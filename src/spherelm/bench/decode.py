@@ -12,8 +12,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spherelm.cli.parse import parse
 from spherelm.errors import UserError
+from spherelm.flags import parse
 from spherelm.model.config import Arch
 from spherelm.validate import require_int
 
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
     from spherelm.bench.report import environment, print_table
     from spherelm.ops.device import choose_device
 
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     on_cuda = device.type == "cuda"
     size = ("0.5b-1k" if on_cuda else "nano") if flags.size is None else flags.size
     modes = flags.modes or (("fused", "compiled", "graph") if on_cuda else ("eager",))

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from spherelm.cli.parse import parse
+from spherelm.flags import parse
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     from spherelm.bench.report import environment, print_table
     from spherelm.ops.device import choose_device
 
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     results = measure_kernels(flags, device)
     if flags.json:
         rows = [asdict(result) for result in results]

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spherelm.cli.parse import parse
 from spherelm.errors import UserError
+from spherelm.flags import parse
 from spherelm.model.config import Arch
 from spherelm.ops.names import AttentionBackend
 from spherelm.validate import require_int
@@ -68,7 +68,7 @@ def main(argv: list[str]) -> int:
     from spherelm.bench.training import measure_steps
     from spherelm.ops.device import choose_device
 
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     on_cuda = device.type == "cuda"
     sizes = flags.sizes or (("0.5b-1k",) if on_cuda else ("nano",))
     modes = flags.modes or (("kernels", "compiled", "reference") if on_cuda else ("reference",))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from spherelm import cpu_isa
-from spherelm.cli.parse import long_forms, parse, value_of
 from spherelm.config import DataConfig, TrainConfig
-from spherelm.console import open_console
+from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
+from spherelm.flags import long_forms, parse, value_of
 from spherelm.model.config import Arch
 from spherelm.validate import require_positive
 
@@ -55,8 +54,6 @@ class CompareFlags:
 
 
 def main(argv: list[str]) -> int:
-    import tyro
-
     from spherelm import presets
 
     argv = long_forms(argv, SHORT_FORMS)
@@ -67,8 +64,7 @@ def main(argv: list[str]) -> int:
             f"--preset must be a size for both models, as {size or 'nano'}, not {preset}"
         )
     base = presets.get(f"gpt-{preset}")
-    defaults = CompareFlags(out=tyro.MISSING, preset=preset, data=base.data, train=base.train)
-    flags = parse(CompareFlags, argv, "compare", default=defaults)
+    flags = parse(CompareFlags, argv, "compare", preset=preset, data=base.data, train=base.train)
     cpu_isa.before_products(flags.train.precision, flags.train.device)
     return _compare(flags)
 
@@ -96,11 +92,7 @@ def _compare(flags: CompareFlags) -> int:
             return 130 if stopped.stopped_by == signal.SIGINT else 0
         comparison = comparing.read_comparison(out, flags.preset, dataset)
         _write(comparison, out, display)
-    if flags.json:
-        print(json.dumps(comparison.as_json()))
-    else:
-        _print(comparison, out)
-    return 0
+    return show(comparison.as_json(), flags.json, lambda: _print(comparison, out))
 
 
 def _write(comparison: Comparison, out: Path, display: Display) -> None:
@@ -118,7 +110,6 @@ def _write(comparison: Comparison, out: Path, display: Display) -> None:
 
 def _print(comparison: Comparison, out: Path) -> None:
     from rich.panel import Panel
-    from rich.table import Table
     from rich.text import Text
 
     from spherelm.compare.table import caveat, rows, verdict
@@ -126,12 +117,8 @@ def _print(comparison: Comparison, out: Path) -> None:
     console = open_console()
     console.print(f"\n{verdict(comparison)}", style="bold")
     console.print(caveat(comparison))
-    table = Table("")
-    for side in comparison.sides:
-        table.add_column(side.name, justify="right")
-    for row in rows(comparison):
-        table.add_row(row.what, row.gpt, row.ngpt)
-    console.print(table)
+    head = ["", *(side.name for side in comparison.sides)]
+    print_table(None, [(row.what, row.gpt, row.ngpt) for row in rows(comparison)], head)
     for side in comparison.sides:
         if side.arch in comparison.samples:
             sample = comparison.samples[side.arch]

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import tyro
-
 from spherelm import cpu_isa
-from spherelm.cli.generate import DTypeName, inference_dtype
-from spherelm.cli.parse import parse
-from spherelm.console import open_console
+from spherelm.cli.saved_model import ModelFlags
+from spherelm.console import print_table, show
 from spherelm.errors import UserError
+from spherelm.flags import parse
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
@@ -26,15 +23,13 @@ if TYPE_CHECKING:
 KINDS = ("length", "tasks")
 
 
-@dataclass(frozen=True)
-class EvalFlags:
+@dataclass(frozen=True, kw_only=True)
+class EvalFlags(ModelFlags):
     """Loss, perplexity and bits per byte on any text, or on the validation set of the run's data.
 
     See also `spherelm eval length --help` and `spherelm eval tasks --help`.
     """
 
-    run: tyro.conf.Positional[str]
-    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
     text: tuple[str, ...] = ()
     """Text files to evaluate on, each a document. Unset: the validation set of the run's data."""
     data: str | None = None
@@ -43,14 +38,13 @@ class EvalFlags:
     """Tokens the model sees at once. Unset: those it was trained with."""
     batch_size: int = 8
     """Windows in a forward pass."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest there is."""
-    dtype: DTypeName = "auto"
-    """Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
-    tokenizer: str | None = None
-    """A tokenizer, where the run has none of its own."""
-    json: bool = False
-    """Print one JSON object."""
+
+    def open_at_length(self, saved: Saved) -> tuple[Transformer, AbstractContextManager[object]]:
+        """The model, ready for as many tokens as it is to see."""
+        model, precision = self.open(saved)
+        if self.context is not None:
+            model.extend_context(self.context)
+        return model, precision
 
 
 def main(argv: list[str]) -> int:
@@ -70,26 +64,7 @@ def main(argv: list[str]) -> int:
 
     measure = _on_texts if flags.text else _on_validation
     report = reading(flags.run, lambda saved: measure(saved, flags))
-    if flags.json:
-        print(json.dumps({"run": flags.run, **report}))
-    else:
-        _print_table(flags.run, report)
-    return 0
-
-
-def open_model(
-    saved: Saved, device: str, dtype: DTypeName
-) -> tuple[Transformer, AbstractContextManager[Any]]:
-    """The model on its device, and the context in which its products have their precision."""
-    import torch
-
-    from spherelm.ops.device import choose_device
-    from spherelm.saved import read_weights, to_device
-
-    chosen = choose_device(device)
-    model = to_device(read_weights(saved), chosen).eval()
-    bf16 = inference_dtype(dtype, chosen.type) == torch.bfloat16
-    return model, torch.autocast(chosen.type, torch.bfloat16, enabled=bf16)
+    return show({"run": flags.run, **report}, flags.json, lambda: _print(flags.run, report))
 
 
 def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
@@ -98,8 +73,8 @@ def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
 
     tokenizer = find_tokenizer(saved, flags.tokenizer)
     texts = [read_text(path) for path in flags.text]
-    model, products = _open(saved, flags)
-    with products:
+    model, precision = flags.open_at_length(saved)
+    with precision:
         measured = text_loss(
             model, tokenizer, texts, context=flags.context, batch_size=flags.batch_size
         )
@@ -115,7 +90,7 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
     dataset = open_own_data(saved, flags.data, flags.tokenizer)
     context = flags.context or run.model.context
     there_are = BlockReader(dataset.val, context).n_blocks
-    model, products = _open(saved, flags)
+    model, precision = flags.open_at_length(saved)
     batches = evaluation_batches(
         dataset.val,
         context=context,
@@ -125,7 +100,7 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
         restart_positions=run.data.restart_positions,
         device=model.E_input.device,
     )
-    with products:
+    with precision:
         measured = evaluate(model, batches, dataset.token_bytes("val"))
     builtin = flags.data is None and run.data.path is None
     return {
@@ -141,13 +116,6 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
     }
 
 
-def _open(saved: Saved, flags: EvalFlags) -> tuple[Transformer, AbstractContextManager[Any]]:
-    model, products = open_model(saved, flags.device, flags.dtype)
-    if flags.context is not None:
-        model.extend_context(flags.context)
-    return model, products
-
-
 def _what_was_read(report: dict[str, Any]) -> str:
     """The texts, or which part of which validation set."""
     if "sequences" not in report:
@@ -161,15 +129,13 @@ def _what_was_read(report: dict[str, Any]) -> str:
     )
 
 
-def _print_table(run: str, report: dict[str, Any]) -> None:
-    from rich.table import Table
-
-    table = Table(title=f"{run} on {_what_was_read(report)}", show_header=False)
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    for name in ("loss", "perplexity", "bits_per_byte", "tokens", "text_bytes"):
-        value = report.get(name)
-        if value is not None:
-            shown = f"{value:,}" if isinstance(value, int) else f"{value:.4f}"
-            table.add_row(name.replace("_", " "), shown)
-    open_console().print(table)
+def _print(run: str, report: dict[str, Any]) -> None:
+    names = ("loss", "perplexity", "bits_per_byte", "tokens", "text_bytes")
+    values = {name: report[name] for name in names if report.get(name) is not None}
+    print_table(
+        f"{run} on {_what_was_read(report)}",
+        [
+            (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
+            for name, value in values.items()
+        ],
+    )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tyro
-
 from spherelm import cpu_isa
-from spherelm.cli.generate import DTypeName, inference_dtype
-from spherelm.cli.parse import parse
-from spherelm.console import open_console
+from spherelm.cli.saved_model import ModelFlags
+from spherelm.console import print_table, show
+from spherelm.flags import parse
 from spherelm.validate import require_folder, require_int
 
 if TYPE_CHECKING:
@@ -25,15 +22,13 @@ if TYPE_CHECKING:
     from spherelm.saved import Saved
 
 
-@dataclass(frozen=True)
-class TaskFlags:
+@dataclass(frozen=True, kw_only=True)
+class TaskFlags(ModelFlags):
     """ARC-Easy, HellaSwag, WinoGrande, WSC273, LAMBADA, their average, and WMT14 fr-en.
 
     Prompts and metrics are those of lm-evaluation-harness.
     """
 
-    run: tyro.conf.Positional[str]
-    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
     tasks: str = "paper"
     """Tasks divided by commas, such as lambada_openai,wsc273; paper means all six."""
     data: str | None = None
@@ -44,14 +39,6 @@ class TaskFlags:
     """Questions answered together."""
     out: str | None = None
     """A folder for tasks.json and for the answers so far: run again to go on where it stopped."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest there is."""
-    dtype: DTypeName = "auto"
-    """Precision; auto: bf16 on CUDA, fp32 elsewhere."""
-    tokenizer: str | None = None
-    """A tokenizer, where the run has none of its own."""
-    json: bool = False
-    """Print one JSON object."""
 
 
 def main(argv: list[str]) -> int:
@@ -94,11 +81,7 @@ def _report(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -
     }
     if flags.out is not None:
         durable.write_json(Path(flags.out) / "tasks.json", report)
-    if flags.json:
-        print(json.dumps(report))
-    else:
-        _print_table(flags.run, scores, average)
-    return 0
+    return show(report, flags.json, lambda: _print(flags.run, scores, average))
 
 
 def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> None:
@@ -123,11 +106,9 @@ def _measure(
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what they were measured with."""
     from spherelm.eval.harness import evaluate_task, harness_model
-    from spherelm.ops.device import choose_device
     from spherelm.saved import find_tokenizer, read_weights, reading, to_device
 
-    device = choose_device(flags.device)
-    dtype = inference_dtype(flags.dtype, device.type)
+    device, dtype = flags.execution()
     saved, tokenizer, model, journal = reading(
         flags.run,
         lambda saved: (
@@ -137,13 +118,7 @@ def _measure(
             _journal(flags.out, saved, dtype),
         ),
     )
-    lm = harness_model(
-        model,
-        tokenizer,
-        batch_size=flags.batch_size,
-        dtype=dtype,
-        journal=journal,
-    )
+    lm = harness_model(model, tokenizer, batch_size=flags.batch_size, dtype=dtype, journal=journal)
     scores = []
     try:
         for task in tasks:
@@ -184,20 +159,15 @@ def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
     return Journal(Path(out) / "answers.jsonl", identity)
 
 
-def _print_table(run: str, scores: list[TaskScore], average: float | None) -> None:
-    from rich.table import Table
-
-    table = Table(title=run)
-    for column in ("task", "shots", "examples", "metric", "value"):
-        table.add_column(column, justify="left" if column in ("task", "metric") else "right")
+def _print(run: str, scores: list[TaskScore], average: float | None) -> None:
+    rows = []
     for score in scores:
         for metric, value in score.metrics.items():
             if not metric.endswith("_stderr"):
                 error = score.metrics.get(f"{metric}_stderr")
                 shown = f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")
-                table.add_row(
-                    score.task.title, str(score.task.shots), f"{score.examples:,}", metric, shown
-                )
+                examples = f"{score.examples:,}"
+                rows.append((score.task.title, str(score.task.shots), examples, metric, shown))
     if average is not None:
-        table.add_row("average of five", "", "", "acc", f"{average:.4f}", style="bold")
-    open_console().print(table)
+        rows.append(("average of five", "", "", "acc", f"{average:.4f}"))
+    print_table(run, rows, ("task", "shots", "examples", "metric", "value"), words=["metric"])
