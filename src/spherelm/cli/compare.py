@@ -97,13 +97,13 @@ def _compare(flags: CompareFlags) -> int:
 
 def _write(comparison: Comparison, out: Path, display: Display) -> None:
     from spherelm import durable
+    from spherelm.compare.charts import charts_of
     from spherelm.compare.pair import RESULT
     from spherelm.compare.report import render
-    from spherelm.plots.charts import charts_of
-    from spherelm.plots.figures import write_figures
+    from spherelm.plots import png
 
-    if write_figures(charts_of(comparison), out) is None:
-        display.note("no PNG figures: they need matplotlib, pip install 'spherelm[plots]'")
+    if png.write(charts_of(comparison), out) is None:
+        display.note(png.NO_MATPLOTLIB)
     durable.write_text(out / "report.html", render(comparison))
     durable.write_json(out / RESULT, comparison.as_json())
 

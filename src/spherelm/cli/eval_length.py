@@ -65,7 +65,8 @@ def main(argv: list[str]) -> int:
 
 def _measure(flags: LengthFlags) -> int:
     from spherelm import durable
-    from spherelm.eval.length import distinct_labels, length_curve, plot, read_books
+    from spherelm.eval.length import chart_of, distinct_labels, length_curve, read_books
+    from spherelm.plots import png
     from spherelm.saved import find_saved, find_tokenizer, reading
 
     # Every run is looked at before minutes are spent on the first.
@@ -89,7 +90,8 @@ def _measure(flags: LengthFlags) -> int:
     values = [dataclasses.asdict(curve) for curve in curves]
     if flags.out is not None:
         durable.write_json(Path(flags.out) / "length.json", values)
-        plot(curves, Path(flags.out) / "length.png", flags.metric)
+        if png.write([chart_of(curves, flags.metric)], Path(flags.out)) is None:
+            print(png.NO_MATPLOTLIB, file=sys.stderr)
     result = {"books": flags.books, "metric": flags.metric, "curves": values}
     return show(result, flags.json, lambda: _print(curves, flags.metric))
 

@@ -5,24 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
+from spherelm.compare.charts import charts_of
 from spherelm.compare.departures import departures
 from spherelm.compare.pair import Comparison, Side
 from spherelm.compare.table import caveat, rows, verdict
 from spherelm.model.flops import count_parameters
 from spherelm.plots import svg
-from spherelm.plots.charts import charts_of
 from spherelm.train.report.reporter import format_count
 
 STYLE = """
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --text: #1b1f24; --quiet: #5b6570; --grid: #d9dee4;
-  --gpt: #b45309; --ngpt: #1d4ed8; --other: #7c3aed;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14171b; --card: #1d2127; --text: #e6e9ed; --quiet: #9aa5b1; --grid: #363d46;
-    --gpt: #f5a342; --ngpt: #7fb0ff; --other: #c4a1ff;
   }
 }
 * { box-sizing: border-box; }
