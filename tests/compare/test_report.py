@@ -60,7 +60,7 @@ def test_page_says_what_happened():
     pages = {name: render(made) for name, made in OUTCOMES.items()}
     headlines = {name: re.search("<h1>(.*)</h1>", page)[1] for name, page in pages.items()}
     assert "nGPT reached GPT&#x27;s final loss" in headlines["nGPT ahead"]
-    assert f"{REACHED.speedup_tokens:.2f}× fewer tokens" in headlines["nGPT ahead"]
+    assert f"{REACHED.crossing.speedup_tokens:.2f}× fewer tokens" in headlines["nGPT ahead"]
     assert "GPT was ahead" in headlines["GPT ahead"]
     assert "No difference" in headlines["neither"]
     assert "fewer tokens" not in pages["neither"]

@@ -21,12 +21,11 @@ def loss_over_tokens(c: Comparison) -> Chart:
     """Validation loss over tokens, and where one model reaches the loss at which the other ends."""
     unit, name = token_unit(c.gpt.tokens)
     span, crossing = None, "They differ by no more than seeds do."
-    if c.ahead is not None and c.tokens_needed is not None:
-        first, second = c.ahead
-        text = f"{c.speedup_tokens:.2f}\u00d7 fewer tokens"
-        span = Span(c.tokens_needed / unit, second.tokens / unit, second.final_loss, text)
-        needed = f"{c.tokens_needed / unit:.3g} {name}"
-        crossing = f"{first.name} reaches {second.name}'s final loss after {needed}."
+    if (at := c.crossing) is not None:
+        text = f"{at.speedup_tokens:.2f}\u00d7 fewer tokens"
+        span = Span(at.tokens / unit, at.second.tokens / unit, at.second.final_loss, text)
+        needed = f"{at.tokens / unit:.3g} {name}"
+        crossing = f"{at.first.name} reaches {at.second.name}'s final loss after {needed}."
     lines = [_losses(side, [t / unit for t, _ in side.curve]) for side in c.sides]
     title, axis = "Validation loss over tokens", Axis(f"{name} trained on", from_zero=True)
     return Chart("loss", title, f"{_ends(c)} {crossing}", axis, _loss_axis(c), lines, span)
@@ -35,10 +34,9 @@ def loss_over_tokens(c: Comparison) -> Chart:
 def loss_over_seconds(c: Comparison) -> Chart:
     """The same over time on this machine."""
     span = None
-    if c.ahead is not None and c.tokens_needed is not None and (c.speedup_seconds or 0) > 1:
-        first, second = c.ahead
-        ends = first.seconds_for(c.tokens_needed), second.seconds_for(second.tokens)
-        span = Span(*ends, second.final_loss, f"{c.speedup_seconds:.2f}\u00d7 less time")
+    if (at := c.crossing) is not None and at.speedup_seconds > 1:
+        ends = at.first.seconds_for(at.tokens), at.second.seconds_for(at.second.tokens)
+        span = Span(*ends, at.second.final_loss, f"{at.speedup_seconds:.2f}\u00d7 less time")
     steps = (
         f"A step takes GPT {c.gpt.seconds_per_step:.3g} seconds and nGPT "
         f"{c.ngpt.seconds_per_step:.3g}."

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator
 from html import escape
 
 from spherelm.compare.charts import charts_of
@@ -115,17 +116,16 @@ def _subtitle(c: Comparison) -> str:
 
 
 def _crossing_note(c: Comparison) -> str:
-    if c.ahead is None or c.tokens_needed is None:
+    if (at := c.crossing) is None:
         return (
             f"GPT ends at {c.gpt.final_loss:.3f} and nGPT at {c.ngpt.final_loss:.3f}: no more "
             f"apart than runs of one model from different seeds, so there is no speed-up to report."
         )
-    first, second = c.ahead
     return (
-        f"{second.name} ends at {second.final_loss:.3f} after {second.tokens:,} tokens; "
-        f"{first.name} is there after {c.tokens_needed:,.0f}, read on the straight line between "
-        f"two evaluations. Its learning rate has not come down yet at that point, as "
-        f"{second.name}'s has at its end."
+        f"{at.second.name} ends at {at.second.final_loss:.3f} after {at.second.tokens:,} tokens; "
+        f"{at.first.name} is there after {at.tokens:,.0f}, read on the straight line between two "
+        f"evaluations. Its learning rate has not come down yet at that point, as "
+        f"{at.second.name}'s has at its end."
     )
 
 
@@ -161,19 +161,13 @@ def _departures(c: Comparison) -> Iterator[str]:
 def _provenance(c: Comparison) -> Iterator[str]:
     env = c.ngpt.environment
     machine = env["gpu"] or f"{env['cpu_threads']} CPU threads"
-    yield f"<p><code>{escape(_command(env['command']))}</code></p>"
+    yield f"<p><code>{escape(shlex.join(env['command']))}</code></p>"
     yield (
         f'<p class="quiet">spherelm {escape(env["spherelm"])}, torch {escape(env["torch"])}, '
         f"Python {escape(env['python'])}, {escape(env['platform'])}, {escape(machine)}; "
         f"{escape(env['started'][:10])}. The folders <code>gpt</code> and <code>ngpt</code> beside "
         f"this page hold the configurations, every step's metrics and the checkpoints.</p>"
     )
-
-
-def _command(words: Sequence[str]) -> str:
-    import shlex
-
-    return shlex.join(words)
 
 
 def _figure(content: str, caption: str) -> str:

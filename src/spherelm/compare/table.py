@@ -25,13 +25,12 @@ def rows(c: Comparison) -> list[Row]:
         bits = (f"{side.bits_per_byte:.3f}" for side in c.sides)
         table.append(Row("bits per byte", *bits))
     table.append(Row("tokens trained on", f"{gpt.tokens:,}", f"{ngpt.tokens:,}"))
-    if c.ahead is not None and c.tokens_needed is not None:
-        first, second = c.ahead
-        needed = {first.arch: f"{c.tokens_needed:,.0f}", second.arch: f"{second.tokens:,}"}
-        what = f"tokens to {second.name}'s final loss"
-        table.append(Row(what, needed["gpt"], needed["ngpt"]))
-        factor = {first.arch: f"{c.speedup_tokens:.2f}", second.arch: "1"}
-        table.append(Row("speed-up in tokens, one seed", factor["gpt"], factor["ngpt"]))
+    if (at := c.crossing) is not None:
+        first, second = at.first.arch, at.second.arch
+        what = f"tokens to {at.second.name}'s final loss"
+        table.append(Row(what, **{first: f"{at.tokens:,.0f}", second: f"{at.second.tokens:,}"}))
+        factors = {first: f"{at.speedup_tokens:.2f}", second: "1"}
+        table.append(Row("speed-up in tokens, one seed", **factors))
     table += [
         Row("seconds per step", f"{gpt.seconds_per_step:.3f}", f"{ngpt.seconds_per_step:.3f}"),
         Row(
@@ -47,17 +46,14 @@ def rows(c: Comparison) -> list[Row]:
 
 def verdict(c: Comparison) -> str:
     """The result in a sentence."""
-    if c.ahead is None:
+    if (at := c.crossing) is None:
         return (
             f"No difference beyond chance: GPT ended at {c.gpt.final_loss:.3f}, "
             f"nGPT at {c.ngpt.final_loss:.3f}"
         )
-    first, second = c.ahead
-    beginning = "nGPT" if first.arch == "ngpt" else "GPT was ahead: it"
-    return (
-        f"{beginning} reached {second.name}'s final loss with {c.speedup_tokens:.2f}\u00d7 "
-        f"fewer tokens"
-    )
+    beginning = "nGPT" if at.first.arch == "ngpt" else "GPT was ahead: it"
+    needed = f"{at.speedup_tokens:.2f}\u00d7 fewer tokens"
+    return f"{beginning} reached {at.second.name}'s final loss with {needed}"
 
 
 def caveat(c: Comparison) -> str:
