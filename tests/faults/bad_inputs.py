@@ -353,9 +353,9 @@ PECULIAR = (
     row("eval length run --books books --lengths 0 64", says="lengths of at least 1"),
     row("eval length run --books books --lengths 60 64", says="must divide the longest"),
     row("eval length run", "bpe run", "--books", "books", says="use --metric bits-per-byte"),
-    row(f"{LENGTH} --out text.txt", says="--out text.txt cannot be made"),
-    row(f"{LENGTH} --out text.txt/below", says="text.txt is no folder"),
-    row(f"{LENGTH} --out dangling", says="dangling is no folder"),
+    row(f"{LENGTH} --out text.txt", says="text.txt is a file; --out must be a folder"),
+    row(f"{LENGTH} --out text.txt/below", says="cannot write text.txt/below: Not a directory"),
+    row(f"{LENGTH} --out dangling", says="dangling is a link that leads nowhere"),
     row(f"{LENGTH} --out", "", says="out is empty"),
     row(f"{LENGTH} --out", LONG, says="File name too long"),
     # eval tasks
@@ -376,8 +376,8 @@ PECULIAR = (
     ),
     row("eval tasks run --tasks wsc273 --data", "tasks wsc", says="a schema has 4 lines"),
     row("eval tasks run --tasks wmt14-fr-en --data", "tasks wmt", says="has 2 lines"),
-    row(f"{TASKS} --out text.txt", says="--out text.txt cannot be made"),
-    row(f"{TASKS} --out text.txt/below", says="text.txt is no folder"),
+    row(f"{TASKS} --out text.txt", says="text.txt is a file; --out must be a folder"),
+    row(f"{TASKS} --out text.txt/below", says="cannot write text.txt/below: Not a directory"),
     # generate
     row("generate", says="or an exported folder must be given"),
     row("export", says="--out and A run directory"),

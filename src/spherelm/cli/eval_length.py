@@ -15,7 +15,7 @@ from spherelm.cli.saved_model import ModelsFlags
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import parse
-from spherelm.validate import require_folder, require_int
+from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,8 +51,6 @@ def main(argv: list[str]) -> int:
         raise UserError("eval length needs at least one run, and lengths of at least 1")
     if flags.limit is not None:
         require_int("--limit", flags.limit)
-    if flags.out is not None:
-        require_folder("--out", flags.out)
     for run in flags.runs:
         if flags.runs.count(run) > 1:
             raise UserError(f"{run} is named twice; name each run once")

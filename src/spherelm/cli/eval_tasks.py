@@ -11,7 +11,7 @@ from spherelm import cpu_isa
 from spherelm.cli.saved_model import ModelFlags
 from spherelm.console import print_table, show
 from spherelm.flags import parse
-from spherelm.validate import require_folder, require_int
+from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     import torch
@@ -52,8 +52,6 @@ def main(argv: list[str]) -> int:
         require_int("--limit", flags.limit)
     require_int("--batch-size", flags.batch_size)
     data = None if flags.data is None else Path(flags.data)
-    if flags.out is not None:
-        require_folder("--out", flags.out)
 
     from spherelm.folders import kinds, place
 
