@@ -1,9 +1,8 @@
-"""`spherelm eval`: loss on text; `eval length`: perplexity by length; `eval tasks`: the paper's."""
+"""`spherelm eval`: loss on text, or on the validation set of a run's data."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
 
     from spherelm.model.transformer import Transformer
     from spherelm.saved import Saved
-
-KINDS = ("length", "tasks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,9 +45,6 @@ class EvalFlags(ModelFlags):
 
 
 def main(argv: list[str]) -> int:
-    if argv and argv[0] in KINDS:
-        module = importlib.import_module(f"spherelm.cli.eval_{argv[0]}")
-        return int(module.main(argv[1:]))
     flags = parse(EvalFlags, argv, "eval")
     cpu_isa.before_products(flags.dtype, flags.device)
 
