@@ -231,7 +231,7 @@ print(os.environ["{VARIABLE}"])
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split()[-1] == NEXT_BEST
-    assert ended.stderr.count("announces AMX") == 1
+    assert ended.stderr.count("claims to have AMX") == 1
     assert (tmp_path / "home" / "spherelm" / "amx.json").is_file()
 
 
@@ -261,4 +261,4 @@ def test_tests_notice_once_for_all_their_workers(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 0, ended.stdout
-    assert ended.stderr.count("announces AMX") == 1
+    assert ended.stderr.count("claims to have AMX") == 1

@@ -66,8 +66,8 @@ def avoid_broken_amx(
         return False
     environ[VARIABLES[0]] = NEXT_BEST
     say(
-        f"spherelm: this machine announces AMX and traps on it; bf16 products use {NEXT_BEST} "
-        f"({VARIABLES[0]} in the environment decides otherwise)"
+        f"spherelm: this CPU claims to have AMX and crashes on it; bf16 matrix products use "
+        f"{NEXT_BEST} ({VARIABLES[0]} in the environment would decide instead)"
     )
     return True
 

@@ -135,7 +135,7 @@ def test_an_unknown_size_names_the_nearest():
 
 def test_a_preset_of_one_model_is_refused(capsys, tmp_path):
     assert main(["compare", "--preset", "ngpt-nano", "--out", str(tmp_path / "new")]) == 2
-    assert "a size for both models, as nano" in capsys.readouterr().err
+    assert "a size for both models, such as nano" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 

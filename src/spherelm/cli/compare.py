@@ -44,7 +44,7 @@ class CompareFlags:
     ngpt_lr: float | None = None
     """nGPT's highest learning rate. Unset: the preset's."""
     resume: Literal["never", "auto"] = "never"
-    """auto: go on with a comparison that was interrupted, or begin if there is none."""
+    """auto: continue a comparison that was interrupted, or begin if there is none."""
     force: bool = False
     """Replace the comparison that --out holds; a folder with anything else is refused."""
     json: bool = False
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
     arch, _, size = preset.partition("-")
     if arch in presets.ARCHS:
         raise UserError(
-            f"--preset must be a size for both models, as {size or 'nano'}, not {preset}"
+            f"--preset must be a size for both models, such as {size or 'nano'}, not {preset}"
         )
     base = presets.get(f"gpt-{preset}")
     flags = parse(CompareFlags, argv, "compare", preset=preset, data=base.data, train=base.train)
@@ -88,7 +88,7 @@ def _compare(flags: CompareFlags) -> int:
         with open_display(runs) as display:
             stopped = comparing.train_both(runs, dataset, out, display.reporter)
         if stopped is not None:
-            display.note(f"stopped, saved {stopped.checkpoint}; go on with --resume auto")
+            display.note(f"stopped, saved {stopped.checkpoint}; continue with --resume auto")
             return 130 if stopped.stopped_by == signal.SIGINT else 0
         comparison = comparing.read_comparison(out, flags.preset, dataset)
         _write(comparison, out, display)

@@ -52,7 +52,7 @@ def main(argv: list[str]) -> int:
     if flags.context is not None:
         require_int("--context", flags.context)
     if flags.text and flags.data is not None:
-        raise UserError("--text and --data exclude each other; give one of them")
+        raise UserError("--text and --data cannot be given together; give one of them")
 
     from spherelm.saved import reading
 

@@ -100,7 +100,7 @@ def _refuse_several_tokenizers(runs: tuple[str, ...], tokenizers: list[Tokenizer
         if tokenizer.fingerprint != tokenizers[0].fingerprint:
             raise UserError(
                 f"{runs[0]} and {run} have different tokenizers ({tokenizers[0].name} and "
-                f"{tokenizer.name}), whose perplexities per token do not compare; "
+                f"{tokenizer.name}), whose perplexities per token cannot be compared; "
                 "use --metric bits-per-byte"
             )
 

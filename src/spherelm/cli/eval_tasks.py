@@ -38,7 +38,7 @@ class TaskFlags(ModelFlags):
     batch_size: int = 16
     """Questions answered together."""
     out: str | None = None
-    """A folder for tasks.json and for the answers so far: run again to go on where it stopped."""
+    """A folder for tasks.json and the answers so far: run again to continue where it stopped."""
 
 
 def main(argv: list[str]) -> int:

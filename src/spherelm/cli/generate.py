@@ -116,7 +116,7 @@ def _prompts(flags: GenerateFlags) -> tuple[str, ...]:
     if flags.prompts is None:
         return flags.prompt or ("",)
     if flags.prompt:
-        raise UserError("--prompt and --prompts exclude each other; give one of them")
+        raise UserError("--prompt and --prompts cannot be given together; give one of them")
     try:
         lines = Path(flags.prompts).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

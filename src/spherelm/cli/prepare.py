@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class PrepareFlags:
     """Turn text into token shards that `spherelm train --data` reads.
 
-    Started again with the same options, it goes on where it stopped.
+    Started again with the same options, it continues where it stopped.
     """
 
     inputs: tyro.conf.Positional[tuple[str, ...]]

@@ -49,7 +49,7 @@ class TrainFlags:
     config: str | None = None
     """A TOML file whose fields replace the preset's."""
     resume: Literal["never", "auto", "strict"] = "never"
-    """auto: go on from the newest checkpoint in --out, or begin if there is none; where it is
+    """auto: continue from the newest checkpoint in --out, or begin if there is none; where it is
     damaged, from the one before. strict: refuse a damaged one instead."""
     force: bool = False
     """Replace the run that --out holds; a folder with anything else is refused."""
@@ -120,7 +120,7 @@ def _train(
         reporter.note(f"finished: {loss}saved {result.checkpoint}")
     else:
         reporter.note(
-            f"stopped at step {result.step}, saved {result.checkpoint}; go on with --resume auto"
+            f"stopped at step {result.step}, saved {result.checkpoint}; continue with --resume auto"
         )
     return result
 

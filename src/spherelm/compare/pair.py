@@ -148,7 +148,7 @@ def _check_same(before: RunConfig, now: RunConfig) -> None:
     if before.train.steps != now.train.steps:  # one run may go on for longer, a comparison not
         raise UserError(
             f"cannot resume with train.steps = {now.train.steps}: the comparison began with "
-            f"{before.train.steps}; leave it as it was, or start anew with another --out"
+            f"{before.train.steps}; leave it as it was, or start over with another --out"
         )
 
 

@@ -40,7 +40,7 @@ def rows(c: Comparison) -> list[Row]:
     ]
     if c.record is not None:
         ends = (c.record.ends(side.arch) for side in c.sides)
-        table.append(Row("such runs end at, by the record", *ends))
+        table.append(Row("such runs ended at, as recorded", *ends))
     return table
 
 

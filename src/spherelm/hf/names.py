@@ -87,7 +87,7 @@ def from_hf_tensors(
         if hf not in tensors:
             raise UserError(f"{where} lacks the tensor {hf}")
         if not tensors[hf].is_floating_point():
-            raise UserError(f"{where}: {hf} holds {tensors[hf].dtype}, which are no weights")
+            raise UserError(f"{where}: {hf} holds {tensors[hf].dtype}, which weights cannot be")
         native[name] = form(tensors[hf]).to(expected[name].dtype).contiguous()
         if native[name].shape != expected[name].shape:
             raise UserError(
@@ -245,7 +245,7 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
                 for name in ("s_u", "s_nu", "s_z"):
                     fields[name] = dataclasses.replace(fields[name], mode="vector")
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{where} lacks or misstates the field {error}") from None
+        raise UserError(f"{where} lacks the field, or has a wrong value for it: {error}") from None
     config = ModelConfig(**fields)
     if values.get("head_dim") not in (None, config.d_k):
         raise UserError(

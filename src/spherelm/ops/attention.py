@@ -57,12 +57,12 @@ def force_attention(backend: AttentionBackend) -> Iterator[None]:
     global _forced
     require_choice("attention", backend, get_args(AttentionBackend))
     if backend == "fa4" and (why := flash4.unavailable()):
-        raise UserError(f"attention fa4 is not to be had here: {why}")
+        raise UserError(f"attention fa4 is not available here: {why}")
     if backend == "fa3":
         try:
             activate_flash_attention_impl("FA3")
         except (ImportError, ModuleNotFoundError, ValueError) as error:
-            raise UserError(f"attention fa3 is not to be had here: {error}") from None
+            raise UserError(f"attention fa3 is not available here: {error}") from None
     before, _forced = _forced, backend
     try:
         yield

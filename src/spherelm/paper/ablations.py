@@ -63,7 +63,7 @@ def ablate(base: ModelConfig, name: str) -> ModelConfig:
     """The config of the row called `name`, made from `base`, an nGPT."""
     if base.arch != "ngpt":
         raise UserError(
-            f"the paper's ablations are of nGPT; arch must be 'ngpt', not {base.arch!r}"
+            f"the paper's ablations are of nGPT; model.arch must be 'ngpt', not {base.arch!r}"
         )
     rows = {row.name: row for table in TABLES.values() for row in table}
     if name not in rows:
