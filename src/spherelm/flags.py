@@ -53,6 +53,11 @@ def _is_required(field: dataclasses.Field[Any]) -> bool:
     return field.default is field.default_factory is dataclasses.MISSING
 
 
+def _has_no_flag(field: dataclasses.Field[Any]) -> bool:
+    """Whether it is a word by itself on the command line."""
+    return "Positional" in str(field.type)
+
+
 def _explain(event: ParseErrorEvent, argv: list[str], flags: Any) -> str:
     """What is wrong with a command line, from the event in which tyro says so.
 
@@ -116,7 +121,7 @@ def _spellings(flags: Any, prefix: str = "--") -> Iterator[str]:
     """All flags as they are typed, from the dataclass of their defaults."""
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
-        if "Positional" in str(field.type):  # a word without a flag
+        if _has_no_flag(field):
             continue
         if dataclasses.is_dataclass(value):
             yield from _spellings(value, f"{prefix}{_dashed(field.name)}.")
@@ -130,10 +135,11 @@ NAMES = frozenset(
 """Fields that name files and folders. An empty one would mean the folder that one is in."""
 
 
-def _refuse_empty_names(flags: object) -> None:
-    for name in NAMES & vars(flags).keys():
-        value = getattr(flags, name)
-        if value == "" or (isinstance(value, tuple) and "" in value):
+def _refuse_empty_names(flags: Any) -> None:
+    for field in dataclasses.fields(flags):
+        value = getattr(flags, field.name)
+        if field.name in NAMES and (value == "" or (isinstance(value, tuple) and "" in value)):
+            name = field.name if _has_no_flag(field) else f"--{field.name}"
             raise UserError(f"{name} is empty; name a file or folder")
 
 

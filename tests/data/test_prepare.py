@@ -295,7 +295,10 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
             ["ok.txt", "--tokenizer", "bytes", "--train-tokenizer", "300"],
             "cannot be given together",
         ),
-        "two validations": (["ok.txt", "--val", "ok.txt", "--val-fraction", "0.1"], "cannot be given together"),
+        "two validations": (
+            ["ok.txt", "--val", "ok.txt", "--val-fraction", "0.1"],
+            "cannot be given together",
+        ),
         "bad share": (["ok.txt", "--val-fraction", "1.5"], "--val-fraction must be at least 0"),
         "no input": ([], "there is no input"),
         "stdin twice": (["-", "--val", "-"], "stdin (-) can be read once"),

@@ -52,7 +52,6 @@ def test_a_range_holds_all_values_with_room_around_them(log: bool) -> None:
     shown = Axis("y", log=log).over([3.0, 5.0, 90.0], margin=0.06)
     for value in (3.0, 5.0, 90.0):
         assert 0.04 < shown.share(value) < 0.96
-        assert shown.at(shown.share(value)) == pytest.approx(value)
     one = Axis("y", log=log).over([3.0], margin=0.06)
     assert one.share(3.0) == pytest.approx(0.5)
     assert Axis("y", log=log).over([], margin=0.06).ticks

@@ -69,11 +69,12 @@ class Row(Reporter):
         self._update(first_step, loss="done" if first_step == steps else "starts")
 
     def stepped(self, moment: Moment) -> None:
+        left = f"{format_seconds(moment.seconds_left)} left"
         self._update(
             moment.step,
             loss=f"loss {moment.loss:.3f}",
             speed=f"{format_count(moment.tokens_per_second)} tokens/s",
-            left="done" if moment.step == moment.steps else _left(moment),
+            left="done" if moment.step == moment.steps else left,
         )
 
     def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None:
@@ -93,19 +94,7 @@ class Log(Lines):
     def started(self, name: str, first_step: int, steps: int) -> None:
         self.note(f"steps {first_step} to {steps}")
 
-    def stepped(self, moment: Moment) -> None:
-        if moment.step % self.every == 0 or moment.step == moment.steps:
-            speed = format_count(moment.tokens_per_second)
-            self.note(
-                f"step {moment.step}/{moment.steps}  loss {moment.loss:.4f}  "
-                f"{speed} tokens/s  {_left(moment)}"
-            )
-
     def saved(self, checkpoint: object) -> None: ...
 
     def note(self, text: str) -> None:
         super().note(f"{self._name:<4}  {text}")
-
-
-def _left(moment: Moment) -> str:
-    return f"{format_seconds(moment.seconds_left)} left"

@@ -58,12 +58,6 @@ class Range:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
 
-    def at(self, share: float) -> float:
-        """The value that stands there: the inverse of `share`."""
-        if self.log:
-            return self.low * (self.high / self.low) ** share
-        return self.low + share * (self.high - self.low)
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -128,7 +122,7 @@ class Chart:
 
     @property
     def x_range(self) -> Range:
-        return self.x.over([x for line in self.series for x, _ in line.points], margin=0.0)
+        return self.x.over([x for line in self.series for x, _ in line.points], margin=0.02)
 
     @property
     def y_range(self) -> Range:

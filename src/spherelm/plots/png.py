@@ -57,8 +57,7 @@ def _draw(axes: Any, chart: Chart) -> None:
         values, labels = zip(*shown.ticks, strict=True) if shown.ticks else ((), ())
         axis.set_ticks(values, labels)
         axis.set_ticks([], minor=True)  # a logarithmic one would write 2 × 10² beside ours
-    axes.set_xlim(x.low if chart.x.from_zero else x.at(-0.02), x.at(1.02))
-    axes.set_ylim(y.low, y.high)
+    axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
     axes.set(title=chart.title, xlabel=chart.x.label, ylabel=chart.y.label)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
