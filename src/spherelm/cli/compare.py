@@ -73,6 +73,8 @@ def _compare(flags: CompareFlags) -> int:
     from spherelm.compare import pair as comparing
     from spherelm.compare.display import open_display
     from spherelm.data.dataset import open_dataset
+    from spherelm.ops.device import choose_device
+    from spherelm.train.memory import check_fits
 
     for name, rate in (("--gpt-lr", flags.gpt_lr), ("--ngpt-lr", flags.ngpt_lr)):
         if rate is not None:
@@ -82,7 +84,8 @@ def _compare(flags: CompareFlags) -> int:
     comparing.check_data(dataset)
     rates: dict[Arch, float | None] = {"gpt": flags.gpt_lr, "ngpt": flags.ngpt_lr}
     runs = comparing.configure(flags.preset, flags.train, flags.data, dataset.vocab_size, rates)
-    comparing.check_memory(runs)
+    for run in runs.values():
+        check_fits(run, choose_device(run.train.device))
     inputs = [dataset.path]
     with comparing.claimed(out, runs, resume=flags.resume, force=flags.force, inputs=inputs):
         with open_display(runs) as display:

@@ -6,11 +6,9 @@ import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spherelm import cpu_isa
-from spherelm.cli.saved_model import ModelFlags
+from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
-from spherelm.flags import parse
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
@@ -45,8 +43,7 @@ class EvalFlags(ModelFlags):
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(EvalFlags, argv, "eval")
-    cpu_isa.before_products(flags.dtype, flags.device)
+    flags = parse_for_model(EvalFlags, argv, "eval")
 
     require_int("--batch-size", flags.batch_size)
     if flags.context is not None:

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from spherelm import cpu_isa
-from spherelm.cli.saved_model import ModelsFlags
+from spherelm.cli.saved_model import ModelsFlags, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
-from spherelm.flags import parse
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
@@ -45,8 +43,7 @@ class LengthFlags(ModelsFlags):
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(LengthFlags, argv, "eval length")
-    cpu_isa.before_products(flags.dtype, flags.device)
+    flags = parse_for_model(LengthFlags, argv, "eval length")
     if not flags.runs or not flags.lengths or min(flags.lengths) < 1:
         raise UserError("eval length needs at least one run, and lengths of at least 1")
     if flags.limit is not None:

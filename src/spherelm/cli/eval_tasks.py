@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spherelm import cpu_isa
-from spherelm.cli.saved_model import ModelFlags
+from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.console import print_table, show
-from spherelm.flags import parse
 from spherelm.validate import require_int
 
 if TYPE_CHECKING:
@@ -42,8 +40,7 @@ class TaskFlags(ModelFlags):
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(TaskFlags, argv, "eval tasks")
-    cpu_isa.before_products(flags.dtype, flags.device)
+    flags = parse_for_model(TaskFlags, argv, "eval tasks")
 
     from spherelm.eval.tasks.catalog import choose_tasks
 

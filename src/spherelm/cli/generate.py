@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from spherelm import cpu_isa
-from spherelm.cli.saved_model import ModelFlags
+from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.errors import UserError
-from spherelm.flags import parse
 
 if TYPE_CHECKING:
     from spherelm.data.tokenizer import Tokenizer
@@ -52,8 +50,7 @@ class GenerateFlags(ModelFlags):
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(GenerateFlags, argv, "generate")
-    cpu_isa.before_products(flags.dtype, flags.device)
+    flags = parse_for_model(GenerateFlags, argv, "generate")
     prompts = _prompts(flags)
 
     from spherelm.generate.sampling import Sampling

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import tyro
 
+from spherelm import cpu_isa
 from spherelm.config import Precision
+from spherelm.flags import parse
 
 if TYPE_CHECKING:
     import torch
@@ -46,6 +48,16 @@ class ModelsFlags:
 
         device, _ = self.execution()
         return to_device(read_weights(saved), device).eval(), products(self.dtype, device)
+
+
+F = TypeVar("F", bound=ModelsFlags)
+
+
+def parse_for_model(flags: type[F], argv: list[str], verb: str) -> F:
+    """The flags, with bfloat16 products on this CPU made safe before torch is loaded."""
+    parsed = parse(flags, argv, verb)
+    cpu_isa.before_products(parsed.dtype, parsed.device)
+    return parsed
 
 
 @dataclass(frozen=True, kw_only=True)

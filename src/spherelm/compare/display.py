@@ -53,10 +53,10 @@ def open_display(runs: Mapping[Arch, RunConfig]) -> Iterator[Display]:
             arch: progress.add_task(NAMES[arch], total=runs[arch].train.steps, **blank)
             for arch in ARCHS
         }
-        yield Display(lambda arch: Row(progress, rows[arch], NAMES[arch]), console.print)
+        yield Display(lambda arch: LiveRow(progress, rows[arch], NAMES[arch]), console.print)
 
 
-class Row(Reporter):
+class LiveRow(Reporter):
     """The reporter that fills a row on a terminal."""
 
     def __init__(self, progress: Progress, task: TaskID, name: str) -> None:

@@ -31,10 +31,8 @@ from spherelm.folders.kinds import COMPARE
 from spherelm.folders.place import Input
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
-from spherelm.ops.device import choose_device
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.train.loop import TrainResult, train
-from spherelm.train.memory import check_fits
 from spherelm.train.metrics import read_metrics
 from spherelm.train.report.reporter import Reporter
 from spherelm.train.resume import check_same_run
@@ -42,7 +40,7 @@ from spherelm.train.resume import check_same_run
 ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
 NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
 RESULT = "result.json"
-PRODUCTS = (RESULT, "report.html", "loss.png", "loss-seconds.png", "alpha.png")
+FILES = (RESULT, "report.html", "loss.png", "loss-seconds.png", "alpha.png")
 """Files beside the two run directories."""
 
 Curve = Sequence[tuple[float, float]]
@@ -89,12 +87,6 @@ def check_data(dataset: TokenDataset) -> None:
         )
 
 
-def check_memory(runs: Mapping[Arch, RunConfig]) -> None:
-    """Refuse a comparison whose runs do not fit, before anything of it is written."""
-    for run in runs.values():
-        check_fits(run, choose_device(run.train.device))
-
-
 @contextlib.contextmanager
 def claimed(
     out: Path,
@@ -112,7 +104,7 @@ def claimed(
         if force and not place.is_vacant(out):
             owner = place.renew(owner, COMPARE, lambda folder: None)
         owner.sign(COMPARE.verb)
-        for name in PRODUCTS:  # they would speak of another comparison until this one ends
+        for name in FILES:  # they would speak of another comparison until this one ends
             (out / name).unlink(missing_ok=True)
         yield
     finally:
