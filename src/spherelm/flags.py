@@ -33,7 +33,7 @@ def parse(flags: type[A], argv: list[str], verb: str, **defaults: Any) -> A:
         message = _explain(event, argv, start)
         raise UserError(f"{message} (spherelm {verb} --help lists the options)")
 
-    config = (tyro.conf.FlagCreatePairsOff,)
+    config = (tyro.conf.FlagCreatePairsOff, tyro.conf.PositionalMetavarFromFieldName)
     with _refusing(refuse):
         values = tyro.cli(flags, args=argv, prog=f"spherelm {verb}", config=config, default=start)
     _refuse_empty_names(values)
