@@ -30,12 +30,6 @@ VERBS = {
     "info": "parameters, FLOPs and memory of a configuration, without allocating it",
 }
 
-PARTS = {
-    "bench": {part: f"spherelm.bench.{part}" for part in ("step", "kernels", "decode", "data")},
-    "eval": {part: f"spherelm.cli.eval_{part}" for part in ("length", "tasks")},
-}
-"""Verbs of two words, and the module of each second one; `eval` is also one by itself."""
-
 PATIENCE = 5.0
 """Seconds in which a launcher such as torchrun ends the other processes when one has failed."""
 
@@ -95,15 +89,7 @@ def _run(argv: list[str]) -> int:
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
         raise UserError(f"there is no verb {verb!r}; {nearest(verb, VERBS)}")
-    module, parts = f"spherelm.cli.{verb}", PARTS.get(verb, {})
-    if rest and rest[0] in parts:
-        module, rest = parts[rest[0]], rest[1:]
-    elif verb == "bench":
-        if rest and rest[0] not in ("-h", "--help"):
-            raise UserError(f"there is no benchmark {rest[0]!r}; {nearest(rest[0], parts)}")
-        print(f"usage: spherelm bench {{{','.join(parts)}}} [--help | options]")
-        return 0
-    return int(importlib.import_module(module).main(rest))
+    return int(importlib.import_module(f"spherelm.cli.{verb}").main(rest))
 
 
 def complain(message: str, status: int = 2) -> int:

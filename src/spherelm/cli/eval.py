@@ -1,8 +1,9 @@
-"""`spherelm eval`: loss on text, or on the validation set of a run's data."""
+"""`spherelm eval`: loss on text; `eval length`: perplexity by length; `eval tasks`: the paper's."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
     from spherelm.model.transformer import Transformer
     from spherelm.saved import Saved
+
+
+KINDS = ("length", "tasks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +47,9 @@ class EvalFlags(ModelFlags):
 
 
 def main(argv: list[str]) -> int:
+    if argv and argv[0] in KINDS:
+        module = importlib.import_module(f"spherelm.cli.eval_{argv[0]}")
+        return int(module.main(argv[1:]))
     flags = parse_for_model(EvalFlags, argv, "eval")
 
     require_int("--batch-size", flags.batch_size)
