@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-from pathlib import Path
 
 from spherelm.errors import UserError
 
@@ -39,53 +37,29 @@ def _short(value: int) -> str:
     return f"{value}" if digits < 50 else f"one of about {digits} digits"
 
 
-def require_folder(name: str, path: str) -> None:
-    """`path` is a folder, or one that can be made: asked before hours are spent on what goes there.
-
-    The first part of it that is there must be a folder that may be written.
-    """
-    if not path:
-        raise UserError(f"{name} is empty; name a folder")
-    there = Path(path)
-    while not _is_there(there) and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise UserError(f"{name} {path} cannot be made: {there} is no folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{name} {path} cannot be written: permission denied for {there}")
-
-
-def _is_there(path: Path) -> bool:
-    """Whether anything is, a link to nowhere too; an OSError where no such thing can be."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
 def require_positive(name: str, value: object) -> None:
     """`value` is a finite number above 0."""
-    if not _is_number(value) or value <= 0:  # type: ignore[operator]
+    if not (number := _number(value)) or number <= 0:
         raise UserError(f"{name} must be a finite number above 0, not {value!r}")
 
 
 def require_non_negative(name: str, value: object) -> None:
     """`value` is a finite number of at least 0."""
-    if not _is_number(value) or value < 0:  # type: ignore[operator]
+    if (number := _number(value)) is None or number < 0:
         raise UserError(f"{name} must be a finite number of at least 0, not {value!r}")
 
 
 def require_fraction(name: str, value: object) -> None:
     """`value` is at least 0 and below 1."""
-    if not _is_number(value) or not 0 <= value < 1:  # type: ignore[operator]
+    if (number := _number(value)) is None or not 0 <= number < 1:
         raise UserError(f"{name} must be at least 0 and below 1, not {value!r}")
 
 
-def _is_number(value: object) -> bool:
+def _number(value: object) -> float | None:
+    """A finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
+        return None
     try:
-        return math.isfinite(value)
+        return value if math.isfinite(value) else None
     except OverflowError:  # a whole number beyond the floats
-        return False
+        return None

@@ -293,9 +293,12 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "small vocabulary": (["ok.txt", "--train-tokenizer", "9"], "must be at least 257"),
         "two tokenizers": (
             ["ok.txt", "--tokenizer", "bytes", "--train-tokenizer", "300"],
-            "exclude each other",
+            "cannot be given together",
         ),
-        "two validations": (["ok.txt", "--val", "ok.txt", "--val-fraction", "0.1"], "exclude each"),
+        "two validations": (
+            ["ok.txt", "--val", "ok.txt", "--val-fraction", "0.1"],
+            "cannot be given together",
+        ),
         "bad share": (["ok.txt", "--val-fraction", "1.5"], "--val-fraction must be at least 0"),
         "no input": ([], "there is no input"),
         "stdin twice": (["-", "--val", "-"], "stdin (-) can be read once"),

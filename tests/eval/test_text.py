@@ -141,7 +141,7 @@ def test_only_tokens_of_its_own_tokenizer_are_measured(
     [
         (["--batch-size", "-1"], "--batch-size must be a whole number of at least 1"),
         (["--text", "BINARY", "--batch-size", "0"], "--batch-size must be"),
-        (["--text", "BINARY", "--data", "x"], "exclude each other"),
+        (["--text", "BINARY", "--data", "x"], "cannot be given together"),
         (["--text", "missing.txt"], "cannot read the text"),
         (["--text", "BINARY"], "not a text in UTF-8"),
         (["--context", "0"], "--context must be a whole number of at least 1"),

@@ -64,7 +64,7 @@ def test_export_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     [
         (["generate", "nowhere"], "nowhere does not exist"),
         (["generate", "RUN", "--top-p", "2"], "top_p must be above 0"),
-        (["generate", "RUN", "--prompt", "x", "--prompts", "y"], "exclude each other"),
+        (["generate", "RUN", "--prompt", "x", "--prompts", "y"], "cannot be given together"),
         (["generate", "RUN", "--prompts", "y"], "cannot read prompts"),
         (["generate", "RUN", "--max-new-tokens", str(10**12)], "GiB are free"),
         (["generate", "RUN", "--tokenizer", "./none.json"], "does not exist"),

@@ -202,7 +202,7 @@ def test_another_version_is_refused(exported: Path) -> None:
             {"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e4}},
             "rope_type must .*'yarn'",
         ),
-        ({"scales": {}}, "misstates the field"),
+        ({"scales": {}}, "or has a wrong value for it"),
         ({"head_dim": 3}, "head_dim must be"),
         ({"num_hidden_layers": 3}, "lacks the tensor model.layers.2"),
         ({"num_hidden_layers": 1}, "has a tensor this model does not: model.layers.1"),

@@ -50,7 +50,7 @@ def test_fields(tmp_path: Path, corpus: Path, fields: dict[str, object], message
 def test_attention_that_is_not_here(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "run"
     line = refused(flags(out, corpus, train__attention="fa4"), out, tmp_path / "log")
-    assert "attention fa4 cannot run here" in line
+    assert "attention fa4 is not available here" in line
 
 
 def test_toml(tmp_path: Path, corpus: Path) -> None:

@@ -121,7 +121,7 @@ def test_where_no_checkpoint_is_sound_nothing_is_touched(run: Path, dataset: Tok
     for step in (8, 12):
         (run / "checkpoints" / f"step_{step}" / "manifest.json").write_text("[]")
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    with pytest.raises(UserError, match=r"step_12 is damaged: manifest.json: .* begin anew"):
+    with pytest.raises(UserError, match=r"step_12 is damaged: manifest.json: .* start over"):
         resumed(run, dataset)
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 

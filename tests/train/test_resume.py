@@ -115,7 +115,7 @@ def test_sigterm_saves_and_exits_with_0(tmp_path: Path, corpus: Path) -> None:
     assert process.wait_until(lambda: metrics.exists() and metrics.stat().st_size > 500)
     process.kill(signal.SIGTERM)
     assert process.wait() == 0
-    assert "go on with --resume auto" in process.output()
+    assert "continue with --resume auto" in process.output()
     (saved,) = (stopped / "checkpoints").iterdir()
     step = int(saved.name.removeprefix("step_"))
     assert 0 < step < 60

@@ -87,7 +87,7 @@ def run(flags: Flags) -> Report:
     """Measure every mode of both models."""
     from spherelm.ops.device import choose_device
 
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     on_cuda = device.type == "cuda"
     size = ("0.5b-1k" if on_cuda else "nano") if flags.size is None else flags.size
     modes = flags.modes or (("fused", "compiled", "graph") if on_cuda else ("eager",))

@@ -70,7 +70,7 @@ def run(flags: Flags) -> Report:
     """Measure every operation."""
     from spherelm.ops.device import choose_device
 
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     results = measure_kernels(flags, device)
     rows = []
     for r in results:

@@ -63,7 +63,7 @@ def run(flags: Flags) -> Report:
     from spherelm.bench.training import measure_steps
     from spherelm.ops.device import choose_device
 
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     on_cuda = device.type == "cuda"
     sizes = flags.sizes or (("0.5b-1k",) if on_cuda else ("nano",))
     modes = flags.modes or (("kernels", "compiled", "reference") if on_cuda else ("reference",))

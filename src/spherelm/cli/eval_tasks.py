@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tyro
-
-from spherelm import cpu_isa
-from spherelm.cli.generate import DTypeName, inference_dtype
-from spherelm.cli.parse import parse
-from spherelm.console import open_console
-from spherelm.validate import require_folder, require_int
+from spherelm.cli.saved_model import ModelFlags, parse_for_model
+from spherelm.console import print_table, show
+from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     import torch
@@ -25,15 +20,13 @@ if TYPE_CHECKING:
     from spherelm.saved import Saved
 
 
-@dataclass(frozen=True)
-class TaskFlags:
+@dataclass(frozen=True, kw_only=True)
+class TaskFlags(ModelFlags):
     """ARC-Easy, HellaSwag, WinoGrande, WSC273, LAMBADA, their average, and WMT14 fr-en.
 
     Prompts and metrics are those of lm-evaluation-harness.
     """
 
-    run: tyro.conf.Positional[str]
-    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
     tasks: str = "paper"
     """Tasks divided by commas, such as lambada_openai,wsc273; paper means all six."""
     data: str | None = None
@@ -43,20 +36,11 @@ class TaskFlags:
     batch_size: int = 16
     """Questions answered together."""
     out: str | None = None
-    """A folder for tasks.json and for the answers so far: run again to go on where it stopped."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest there is."""
-    dtype: DTypeName = "auto"
-    """Precision; auto: bf16 on CUDA, fp32 elsewhere."""
-    tokenizer: str | None = None
-    """A tokenizer, where the run has none of its own."""
-    json: bool = False
-    """Print one JSON object."""
+    """A folder for tasks.json and the answers so far: run again to continue where it stopped."""
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(TaskFlags, argv, "eval tasks")
-    cpu_isa.before_products(flags.dtype, flags.device)
+    flags = parse_for_model(TaskFlags, argv, "eval tasks")
 
     from spherelm.eval.tasks.catalog import choose_tasks
 
@@ -65,8 +49,6 @@ def main(argv: list[str]) -> int:
         require_int("--limit", flags.limit)
     require_int("--batch-size", flags.batch_size)
     data = None if flags.data is None else Path(flags.data)
-    if flags.out is not None:
-        require_folder("--out", flags.out)
 
     from spherelm.folders import kinds, place
 
@@ -94,11 +76,7 @@ def _report(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -
     }
     if flags.out is not None:
         durable.write_json(Path(flags.out) / "tasks.json", report)
-    if flags.json:
-        print(json.dumps(report))
-    else:
-        _print_table(flags.run, scores, average)
-    return 0
+    return show(report, flags.json, lambda: _print(flags.run, scores, average))
 
 
 def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> None:
@@ -123,11 +101,9 @@ def _measure(
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what they were measured with."""
     from spherelm.eval.harness import Answers, evaluate_task, harness_model
-    from spherelm.ops.device import choose_device
     from spherelm.saved import find_tokenizer, read_weights, reading, to_device
 
-    device = choose_device(flags.device)
-    dtype = inference_dtype(flags.dtype, device.type)
+    device, dtype = flags.execution()
     saved, tokenizer, model, journal = reading(
         flags.run,
         lambda saved: (
@@ -178,20 +154,15 @@ def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
     return Journal(Path(out) / "answers.jsonl", identity)
 
 
-def _print_table(run: str, scores: list[TaskScore], average: float | None) -> None:
-    from rich.table import Table
-
-    table = Table(title=run)
-    for column in ("task", "shots", "examples", "metric", "value"):
-        table.add_column(column, justify="left" if column in ("task", "metric") else "right")
+def _print(run: str, scores: list[TaskScore], average: float | None) -> None:
+    rows = []
     for score in scores:
         for metric, value in score.metrics.items():
             if not metric.endswith("_stderr"):
                 error = score.metrics.get(f"{metric}_stderr")
                 shown = f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")
-                table.add_row(
-                    score.task.title, str(score.task.shots), f"{score.examples:,}", metric, shown
-                )
+                examples = f"{score.examples:,}"
+                rows.append((score.task.title, str(score.task.shots), examples, metric, shown))
     if average is not None:
-        table.add_row("average of five", "", "", "acc", f"{average:.4f}", style="bold")
-    open_console().print(table)
+        rows.append(("average of five", "", "", "acc", f"{average:.4f}"))
+    print_table(run, rows, ("task", "shots", "examples", "metric", "value"), words=["metric"])

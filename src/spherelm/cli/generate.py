@@ -9,29 +9,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
-import tyro
-
-from spherelm import cpu_isa
-from spherelm.cli.parse import parse
+from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.errors import UserError
 
 if TYPE_CHECKING:
-    import torch
-
     from spherelm.data.tokenizer import Tokenizer
     from spherelm.generate.engine import Engine
 
-DTypeName = Literal["auto", "fp32", "bf16"]
 
-
-@dataclass(frozen=True)
-class GenerateFlags:
+@dataclass(frozen=True, kw_only=True)
+class GenerateFlags(ModelFlags):
     """Continue one or more prompts."""
 
-    run: tyro.conf.Positional[str]
-    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
     prompt: tuple[str, ...] = ()
     """Text to continue; several are continued together. Unset: a new document."""
     prompts: str | None = None
@@ -52,21 +43,14 @@ class GenerateFlags:
     """Strings that end the text; they are not shown."""
     seed: int = 0
     """Seed of the choice."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest there is."""
-    dtype: DTypeName = "auto"
-    """Precision of products and cache; auto: bf16 on CUDA, fp32 elsewhere."""
     compile: bool = False
     """Compile the decode step: a wait at the start, faster tokens (CUDA)."""
-    tokenizer: str | None = None
-    """A tokenizer, where the run has none of its own."""
     json: bool = False
     """Print one JSON object at the end instead of text as it comes."""
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(GenerateFlags, argv, "generate")
-    cpu_isa.before_products(flags.dtype, flags.device)
+    flags = parse_for_model(GenerateFlags, argv, "generate")
     prompts = _prompts(flags)
 
     from spherelm.generate.sampling import Sampling
@@ -129,7 +113,7 @@ def _prompts(flags: GenerateFlags) -> tuple[str, ...]:
     if flags.prompts is None:
         return flags.prompt or ("",)
     if flags.prompt:
-        raise UserError("--prompt and --prompts exclude each other; give one of them")
+        raise UserError("--prompt and --prompts cannot be given together; give one of them")
     try:
         lines = Path(flags.prompts).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -141,20 +125,9 @@ def _prompts(flags: GenerateFlags) -> tuple[str, ...]:
 
 def _open(flags: GenerateFlags) -> tuple[Engine, Tokenizer]:
     from spherelm.generate.engine import Engine
-    from spherelm.ops.device import choose_device
     from spherelm.saved import load_model, to_device
 
-    device = choose_device(flags.device)
+    device, dtype = flags.execution()
     model, tokenizer, _ = load_model(flags.run, flags.tokenizer)
-    dtype = inference_dtype(flags.dtype, device.type)
     model = to_device(model, device, folded=dtype)
     return Engine(model, dtype, compile=flags.compile), tokenizer
-
-
-def inference_dtype(name: DTypeName, device: str) -> torch.dtype:
-    """The precision called `name`."""
-    import torch
-
-    if name == "auto":
-        name = "bf16" if device == "cuda" else "fp32"
-    return torch.bfloat16 if name == "bf16" else torch.float32

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import tyro
 
-from spherelm.cli.parse import parse
+from spherelm.console import show
+from spherelm.flags import parse
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,5 @@ def main(argv: list[str]) -> int:
     from spherelm.hf.import_run import import_from_hf
 
     out = import_from_hf(flags.folder, flags.out, force=flags.force)
-    print(
-        json.dumps({"folder": flags.folder, "out": str(out)})
-        if flags.json
-        else f"imported to {out}"
-    )
-    return 0
+    result = {"folder": flags.folder, "out": str(out)}
+    return show(result, flags.json, lambda: print(f"imported to {out}"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from spherelm.cli.parse import parse
-from spherelm.console import open_console
+from spherelm.console import open_console, print_table, show
+from spherelm.flags import parse
 
 if TYPE_CHECKING:
     from spherelm.data.prepare import Report
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 class PrepareFlags:
     """Turn text into token shards that `spherelm train --data` reads.
 
-    Started again with the same options, it goes on where it stopped.
+    Started again with the same options, it continues where it stopped.
     """
 
     inputs: tyro.conf.Positional[tuple[str, ...]]
@@ -64,11 +63,8 @@ def main(argv: list[str]) -> int:
     values["out"] = Path(flags.out)
     with _progress() as report:
         manifest, was_complete = prepare(PrepareConfig(**values), report)
-    if flags.json:
-        print(json.dumps({"out": flags.out, "was_complete": was_complete, **manifest}))
-    else:
-        _print_table(flags.out, manifest, was_complete)
-    return 0
+    result = {"out": flags.out, "was_complete": was_complete, **manifest}
+    return show(result, flags.json, lambda: _print(flags.out, manifest, was_complete))
 
 
 @contextmanager
@@ -104,16 +100,19 @@ def _progress() -> Iterator[Report]:
         yield report
 
 
-def _print_table(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
-    from rich.table import Table
-
+def _print(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
     tokenizer = manifest["tokenizer"]
     title = f"{out}: {tokenizer['name']}, {tokenizer['vocab_size']:,} ids"
-    table = Table(title=f"{title} (was complete)" if was_complete else title)
-    for name in ("split", "documents", "tokens", "bytes of text", "bytes per token", "shards"):
-        table.add_column(name, justify="left" if name == "split" else "right")
-    for split, total in manifest["splits"].items():
-        counts = (f"{total[name]:,}" for name in ("documents", "tokens", "text_bytes"))
-        ratio = f"{total['bytes_per_token']:.3f}"
-        table.add_row(split, *counts, ratio, f"{total['shards']:,}")
-    open_console().print(table)
+    print_table(
+        f"{title} (was complete)" if was_complete else title,
+        [
+            (
+                split,
+                *(f"{total[name]:,}" for name in ("documents", "tokens", "text_bytes")),
+                f"{total['bytes_per_token']:.3f}",
+                f"{total['shards']:,}",
+            )
+            for split, total in manifest["splits"].items()
+        ],
+        ("split", "documents", "tokens", "bytes of text", "bytes per token", "shards"),
+    )

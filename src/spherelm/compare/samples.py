@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from spherelm.compare.pair import Sample
-from spherelm.data.dataset import TokenDataset, TokenSplit
+from spherelm.data.dataset import TokenDataset
 from spherelm.model.config import Arch
 from spherelm.ops.device import choose_device
 from spherelm.runs.run_dir import RunDir
@@ -33,7 +33,8 @@ def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch
     for arch, run_dir in runs.items():
         model, tokenizer, config = load_model(run_dir.root)
         model.to(choose_device(config.train.device)).eval()
-        prompt = first_tokens(dataset.val, min(PROMPT_TOKENS, model.config.context // 2))
+        length = min(PROMPT_TOKENS, model.config.context // 2)
+        prompt = np.asarray(dataset.val.shards[0].tokens[:length]).tolist()
         (ids,) = generate(
             model,
             [prompt],
@@ -43,12 +44,6 @@ def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch
         )
         samples[arch] = Sample(*(printable(tokenizer.decode(part)) for part in (prompt, ids)))
     return samples
-
-
-def first_tokens(split: TokenSplit, n: int) -> list[int]:
-    """The first `n` tokens of a split."""
-    tokens: list[int] = np.asarray(split.shards[0].tokens[:n]).tolist()
-    return tokens
 
 
 def printable(text: str) -> str:

@@ -39,7 +39,7 @@ def open_builtin() -> TokenDataset:
     """The built-in corpus, from the user's cache; the first use takes a second to make it."""
     documents = list(_documents(Path(sysconfig.get_path("stdlib"))))
     if not documents:
-        raise UserError("this Python carries no sources of its library; give --data a folder")
+        raise UserError("this Python has no library sources to train on; name data with --data")
     digest = hashlib.blake2b(digest_size=8)
     for path, text in documents:
         digest.update(f"{path}\n{len(text)}\n".encode() + text)

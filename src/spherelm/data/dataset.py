@@ -187,7 +187,7 @@ def open_dataset(
     if not path.is_dir():
         raise UserError(f"data folder {path} does not exist; make it with `spherelm prepare`")
     if (path / "prepare.json").is_file():
-        raise UserError(f"{path} is not complete; run the same `spherelm prepare` again to go on")
+        raise UserError(f"{path} is not complete; run the same `spherelm prepare` again to finish")
     raise UserError(f"{path} holds no tokens: neither {MANIFEST} nor train.bin is there")
 
 

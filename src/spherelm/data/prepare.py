@@ -66,9 +66,9 @@ class PrepareConfig:
         if self.train_tokenizer is not None:
             require_int("--train-tokenizer", self.train_tokenizer, at_most=2**31)
         if self.tokenizer is not None and self.train_tokenizer is not None:
-            raise UserError("--tokenizer and --train-tokenizer exclude each other; give one")
+            raise UserError("--tokenizer and --train-tokenizer cannot be given together; give one")
         if self.val and self.val_fraction is not None:
-            raise UserError("--val and --val-fraction exclude each other; give one")
+            raise UserError("--val and --val-fraction cannot be given together; give one")
         if self.val_fraction is not None:
             require_fraction("--val-fraction", self.val_fraction)
         if [*self.inputs, *self.val].count("-") > (self.train_tokenizer is None):

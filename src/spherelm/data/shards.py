@@ -107,10 +107,10 @@ def read_header(folder: Path, name: str) -> ShardHeader:
         if name in values or name not in ("pieces_read", "pieces_digest"):
             records.field(values, name, kind, path)
     if strange := values.keys() - kinds.keys():
-        raise records.damaged(path, f"a shard has no {min(strange)!r}")
+        raise records.damaged(path, f"it has the unknown field {min(strange)!r}")
     header = ShardHeader(**values)
     if header.dtype not in DTYPES:
-        raise records.damaged(path, f"tokens are no {header.dtype!r}")
+        raise records.damaged(path, f"tokens cannot be {header.dtype!r}")
     if header.count < 1 or min(header.documents, header.text_bytes, header.pieces_read) < 0:
         raise records.damaged(path, "a count is below 0, or there are no tokens")
     return header

@@ -330,7 +330,7 @@ class HubDataset:
                 row = next(rows, None)
             except Exception as error:  # again the network, and the dataset's own mistakes
                 reason = (str(error).splitlines() or [type(error).__name__])[0]
-                raise UserError(f"cannot read on in {self.name}: {reason}") from None
+                raise UserError(f"reading {self.name} stopped part-way: {reason}") from None
             if row is None:
                 return
             yield row

@@ -11,32 +11,22 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from spherelm import durable
 from spherelm.data.loader import Batch
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.loss import Evaluation, evaluate, read_text
 from spherelm.model.config import ModelConfig
 from spherelm.model.transformer import Transformer
+from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 
 Metric = Literal["perplexity", "bits-per-byte"]
 """Perplexity is per token, and compares between models of one tokenizer only."""
-
-MOST_MARKS = 8
-MARKS_OF_A_DECADE = (
-    (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8),
-    (1, 1.5, 2, 3, 5, 7),
-    (1, 2, 5),
-    (1, 3),
-    (1,),
-)
-"""Round numbers at distances that look alike on a logarithmic axis, the finest first."""
 
 
 @dataclass(frozen=True)
@@ -147,53 +137,26 @@ def length_curve(
     )
 
 
-def plot(curves: Sequence[LengthCurve], file: Path, metric: Metric = "perplexity") -> None:
-    """All curves in one picture, as PNG."""
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(figsize=(6, 4))
+def chart_of(curves: Sequence[LengthCurve], metric: Metric = "perplexity") -> Chart:
+    """All curves in one picture. Values beyond all floats are not in it."""
+    name = metric.replace("-", " ")
+    free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(curves)
+    lines: list[Series] = []
     for curve in curves:
-        style = "--" if curve.label.startswith("GPT") else "-"
-        axes.plot(curve.lengths, curve.values(metric), style, marker="o", label=curve.label)
-    axes.set_xscale("log", base=2)
+        is_gpt = curve.label.startswith("GPT")
+        own: Role = "gpt" if is_gpt else "ngpt"
+        role = free.pop(0) if any(line.role == own for line in lines) else own
+        points = zip(curve.lengths, curve.values(metric), strict=True)
+        shown = [(length, value) for length, value in points if math.isfinite(value)]
+        lines.append(Series(curve.label, role, shown, square=is_gpt))
     lengths = sorted({length for curve in curves for length in curve.lengths})
-    axes.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
-    if any(math.isfinite(value) for curve in curves for value in curve.values(metric)):
-        axes.set_yscale("log")
-        marks = round_numbers(*axes.get_ylim())
-        axes.set_yticks(marks, [f"{mark:,.10g}" for mark in marks])
-    axes.minorticks_off()  # they would be labelled 2 × 10²
-    axes.set_xlabel("length of context")
-    axes.set_ylabel(metric.replace("-", " "))
-    axes.legend(title="model, trained at")
-    axes.grid(alpha=0.3)
-    figure.tight_layout()
-    with durable.written(file) as temporary:
-        figure.savefig(temporary, dpi=150, format="png")
-    pyplot.close(figure)
-
-
-def round_numbers(low: float, high: float) -> list[float]:
-    """Marks of a logarithmic axis from `low` to `high`: as many as do not crowd it."""
-    if high < 2 * low:  # hardly a curve: evenly, as on a ruler
-        from matplotlib.ticker import MaxNLocator
-
-        even = MaxNLocator(MOST_MARKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        return [float(mark) for mark in even if low <= mark <= high]
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in MARKS_OF_A_DECADE:
-        marks = [float(f"{digit}e{k}") for k in decades for digit in digits]
-        marks = [mark for mark in marks if low <= mark <= high]
-        if len(marks) <= MOST_MARKS:
-            return marks
-    return marks[:: -(-len(marks) // MOST_MARKS)]
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise UserError("a plot needs matplotlib: pip install 'spherelm[plots]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    ticks = [(n, f"{n // 1024}k" if n % 1024 == 0 else str(n)) for n in lengths]
+    return Chart(
+        name="length",
+        title=f"{name[0].upper()}{name[1:]} by length of context",
+        description=f"{name} of {'; '.join(curve.label for curve in curves)}",
+        x=Axis("length of context", log=True, ticks=ticks),
+        y=Axis(name, log=True),
+        series=lines,
+        legend="model, trained at",
+    )

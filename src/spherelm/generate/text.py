@@ -80,7 +80,7 @@ def stream_text(
     A sequence ends at the first stop string, which is left out, or where the document ends.
     """
     if any(not s for s in stop):
-        raise UserError("a stop string is empty; give it at least one letter")
+        raise UserError("a stop string is empty; give it at least one character")
     streams = [TextStream(tokenizer, prompt, stop) for prompt in prompts]
     for tokens in engine.stream(
         prompts,

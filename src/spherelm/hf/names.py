@@ -212,7 +212,7 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
                 for name in ("s_u", "s_nu", "s_z"):
                     fields[name] = dataclasses.replace(fields[name], mode="vector")
     except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{where} lacks or misstates the field {error}") from None
+        raise UserError(f"{where} lacks the field, or has a wrong value for it: {error}") from None
     config = ModelConfig(**fields)
     if values.get("head_dim") not in (None, config.d_k):
         raise UserError(

@@ -96,44 +96,44 @@ class ModelConfig:
     """Factors on the logits, one per token of the vocabulary (nGPT)."""
 
     def __post_init__(self) -> None:
-        require_choice("arch", self.arch, get_args(Arch))
-        require_choice("update", self.update, get_args(Update))
+        require_choice("model.arch", self.arch, get_args(Arch))
+        require_choice("model.update", self.update, get_args(Update))
         for name in ("vocab_size", "d_model", "n_layers", "n_heads", "context"):
-            require_int(name, getattr(self, name))
+            require_int(f"model.{name}", getattr(self, name))
         for name in ("n_kv_heads", "d_mlp"):
             if getattr(self, name) is not None:
-                require_int(name, getattr(self, name))
+                require_int(f"model.{name}", getattr(self, name))
         for name in ("qk_norm", "signed_alpha", "normalize_in_forward", "tie_embeddings"):
-            require_bool(name, getattr(self, name))
-        require_positive("rope_base", self.rope_base)
+            require_bool(f"model.{name}", getattr(self, name))
+        require_positive("model.rope_base", self.rope_base)
         if self.init_std is not None:
-            require_positive("init_std", self.init_std)
+            require_positive("model.init_std", self.init_std)
         if self.d_model % self.n_heads:
             raise UserError(
-                f"d_model must be divisible by n_heads, not {self.d_model} by {self.n_heads}"
+                f"model.n_heads must divide model.d_model = {self.d_model}, not be {self.n_heads}"
             )
         if self.d_k % 2:
             raise UserError(
-                f"d_model / n_heads must be even, since RoPE turns pairs of coordinates, "
+                f"model.d_model / model.n_heads must be even: RoPE rotates pairs of coordinates, "
                 f"not {self.d_model} / {self.n_heads} = {self.d_k}"
             )
         if self.n_heads % self.kv_heads:
             raise UserError(
-                f"n_kv_heads must divide n_heads = {self.n_heads}, not be {self.kv_heads}"
+                f"model.n_kv_heads must divide model.n_heads = {self.n_heads}, not {self.kv_heads}"
             )
         for name in SCALE_NAMES:
-            _check_scale(name, getattr(self, name))
+            _check_scale(f"model.{name}", getattr(self, name))
         if self.arch == "gpt":
             self._forbid_ngpt_fields()
         elif self.init_std is not None:
-            raise UserError("init_std belongs to arch = 'gpt'; nGPT's rows start with unit norm")
+            raise UserError("model.init_std is for GPT alone; nGPT's rows start with unit norm")
 
     def _forbid_ngpt_fields(self) -> None:
         ngpt_only = ("update", "qk_norm", "signed_alpha", "normalize_in_forward", *SCALE_NAMES)
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
         for name in ngpt_only:
             if getattr(self, name) != defaults[name]:
-                raise UserError(f"{name} belongs to arch = 'ngpt'; a GPT has no such thing")
+                raise UserError(f"model.{name} is for nGPT alone; a GPT has no such thing")
 
     @property
     def d_k(self) -> int:

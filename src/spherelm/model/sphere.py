@@ -107,7 +107,7 @@ def _marked_parameter(module: nn.Module, name: str, path: str) -> UnitMatrix:
         parameter = None
     if parameter is None or parameter.ndim != 2:
         raise UserError(
-            f"{path} is no matrix any more, so that its vectors cannot be normalized; a wrapper "
+            f"{path} is not a matrix any more, so that its vectors cannot be normalized; a wrapper "
             "that flattens parameters (FSDP1) or parametrizes them does not go with nGPT: use "
             "FSDP2's fully_shard"
         )

@@ -215,7 +215,7 @@ class Trainer:
             self.run, self.run_dir, self.began, self.step, self.reporter, writes=main
         )
         if not self.dataset.has_val:
-            self.reporter.note(f"{self.dataset.path} has no validation part: none is measured")
+            self.reporter.note(f"no validation loss: {self.dataset.path} has no validation part")
         self._first_step = self.step
         self._clock = Stopwatch()
         self._pending: StepOutcome | None = None

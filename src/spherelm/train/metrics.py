@@ -78,7 +78,7 @@ def read_metrics(path: Path, steps: tuple[int, int] | None = None) -> list[dict[
     if wrong is None and steps is not None:
         wrong = what_is_wrong(lines, *steps)
     if wrong is not None:
-        raise records.damaged(path, f"{wrong}; --resume auto of the run mends what can be")
+        raise records.damaged(path, f"{wrong}; --resume auto of the run repairs what it can")
     found = (records.parse(line.text, path) for line in lines)
     return [line for line in found if not line.get(LOST)]
 

@@ -98,7 +98,7 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
             raise records.damaged(run_dir.metrics, wrong)
         sound.append((path, state, wrong))
     if damaged and not sound:
-        raise UserError(f"{next(iter(damaged.values()))}; begin anew with --force")
+        raise UserError(f"{next(iter(damaged.values()))}; start over with --force")
     if not sound:
         return None
     notes = [f"{said}; now {checkpoints.set_aside(path).name}" for path, said in damaged.items()]
@@ -159,5 +159,5 @@ def check_same_run(before: RunConfig, now: RunConfig) -> None:
         if field not in MAY_CHANGE and old.get(field) != new.get(field):
             raise UserError(
                 f"cannot resume with {field} = {new.get(field)}: the run began with "
-                f"{old.get(field)}; leave it as it was, or start anew with another --out"
+                f"{old.get(field)}; leave it as it was, or start over with another --out"
             )

@@ -103,7 +103,7 @@ class WeightsAndBiases:
             )
         except wandb.errors.Error as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"Weights & Biases does not take the run: {reason}") from None
+            raise UserError(f"Weights & Biases refused the run: {reason}") from None
 
     def log(self, record: Mapping[str, Any]) -> None:
         self._run.log(dict(_scalars(record)), step=record["step"])

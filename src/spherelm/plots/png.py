@@ -1,4 +1,4 @@
-"""The charts of a comparison as PNG files, where matplotlib is installed."""
+"""Charts as PNG files, where matplotlib is installed."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from spherelm import durable
-from spherelm.plots.charts import Chart, limits
+from spherelm.plots.chart import COLOURS, Chart
 
-COLOURS = {"gpt": "#b45309", "ngpt": "#1d4ed8", "other": "#7c3aed"}
-MARKERS = {"gpt": "s", "ngpt": "o", "other": "o"}
+NO_MATPLOTLIB = "no PNG figures: they need matplotlib, pip install 'spherelm[plots]'"
 
 
-def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path] | None:
+def write(charts: Sequence[Chart], folder: Path) -> list[Path] | None:
     """Write each chart as NAME.png; None, and nothing written, where there is no matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -33,20 +32,14 @@ def write_figures(charts: Sequence[Chart], folder: Path) -> list[Path] | None:
 
 
 def _draw(axes: Any, chart: Chart) -> None:
-    for line in chart.lines:
-        xs, ys = zip(*line.points, strict=True)
-        axes.plot(
-            xs, ys, color=COLOURS[line.role], marker=MARKERS[line.role], ms=4, label=line.label
-        )
-    left, right, bottom, top = limits(chart)
-    margin = 0.02 * (right - left)
-    axes.set_xlim(left - (margin if chart.whole_x else 0), right + margin)
-    axes.set_ylim(bottom, top)
-    if chart.whole_x:
-        axes.xaxis.get_major_locator().set_params(integer=True)
+    for line in chart.series:
+        xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
+        marker = "s" if line.square else "o"
+        axes.plot(xs, ys, color=COLOURS[line.role][0], marker=marker, ms=4, label=line.label)
+    x, y = chart.x_range, chart.y_range
     if chart.span is not None:
         span = chart.span
-        path = [span.right, span.left, span.left], [span.y, span.y, bottom]
+        path = [span.right, span.left, span.left], [span.y, span.y, y.low]
         axes.plot(*path, color="black", lw=1.2, ls=(0, (4, 3)))
         axes.plot(span.left, span.y, "o", color="black", ms=6)
         axes.annotate(
@@ -58,7 +51,14 @@ def _draw(axes: Any, chart: Chart) -> None:
             va="top" if span.text_left else "bottom",
             weight="bold",
         )
-    axes.set(title=chart.title, xlabel=chart.x_label, ylabel=chart.y_label)
+    for axis, shown, name in ((axes.xaxis, x, "x"), (axes.yaxis, y, "y")):
+        if shown.log:
+            getattr(axes, f"set_{name}scale")("log")
+        values, labels = zip(*shown.ticks, strict=True) if shown.ticks else ((), ())
+        axis.set_ticks(values, labels)
+        axis.set_ticks([], minor=True)  # a logarithmic one would write 2 × 10² beside ours
+    axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
+    axes.set(title=chart.title, xlabel=chart.x.label, ylabel=chart.y.label)
     axes.grid(axis="y", alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, title=chart.legend)
