@@ -7,8 +7,9 @@ exits with status 2; anything else is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 
 class UserError(ValueError):
@@ -24,3 +25,23 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     valid = sorted(valid)
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"valid: {', '.join(valid)}"
+
+
+@contextlib.contextmanager
+def or_say(what: str) -> Iterator[None]:
+    """Do what is inside; where the system does not, end in one line: `what`, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror or error}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's exception says, in its first line; its name where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def shortened(value: object, longest: int = 100) -> str:
+    """A value as Python writes it, cut to `longest` characters."""
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."

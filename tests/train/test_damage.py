@@ -17,9 +17,9 @@ from spherelm.config_io import override, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.hf.export import export_to_hf
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 from spherelm.train.loop import train
-from spherelm.train.metrics import read_metrics
 from spherelm.train.report.reporter import Reporter
 from tests.saved_runs import change_state
 from tests.train.conftest import flags, tiny

@@ -18,10 +18,10 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
 from spherelm.data.tokenizer import load_tokenizer
 from spherelm.errors import UserError
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model
 from spherelm.train.loop import train
-from spherelm.train.metrics import read_metrics
 from tests.train.conftest import tiny
 
 

@@ -32,10 +32,10 @@ from spherelm.folders.place import Input
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
 from spherelm.ops.device import choose_device
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.train.loop import TrainResult, train
 from spherelm.train.memory import check_fits
-from spherelm.train.metrics import read_metrics
 from spherelm.train.report.reporter import Reporter
 from spherelm.train.resume import check_same_run
 

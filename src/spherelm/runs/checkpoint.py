@@ -34,10 +34,10 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from spherelm import durable, records
+from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.folders import swap
 from spherelm.folders.names import beside
-from spherelm.distributed.processes import Processes
 
 # It is meant: a run without torchrun is one process.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable")

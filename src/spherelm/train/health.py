@@ -1,14 +1,18 @@
-"""A loss that is not finite: what to tell the user, and where to look."""
+"""How a model fares: what is measured of it now and then, and the error when it diverges."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
+from spherelm.model.block import NGPTBlock
+from spherelm.model.sphere import largest_norm_deviation
 from spherelm.model.transformer import Transformer
 from spherelm.train.parallel.gradients import squared_norm
 
@@ -56,3 +60,26 @@ def layer_norms(model: Transformer, processes: Processes) -> list[tuple[str, flo
         shares += [squared_norm(parameters, processes), squared_norm(gradients, processes)]
     norms = processes.sum_(torch.stack(shares)).sqrt().tolist()
     return list(zip(parts, norms[0::2], norms[1::2], strict=True))
+
+
+@torch.no_grad()
+def sphere_metrics(
+    model: Transformer, gather: Callable[[float], list[float]] = lambda mine: [mine]
+) -> dict[str, Any]:
+    """Mean of every alpha and scale per layer, and how far any row is from unit norm (nGPT)."""
+    if model.s_z is None:
+        return {}
+    means: dict[str, list[float]] = {}
+    for block in model.blocks:
+        assert isinstance(block, NGPTBlock)
+        alpha_A, alpha_M = block.eigen_learning_rates()
+        factors = {"alpha_attn": alpha_A, "alpha_mlp": alpha_M}
+        for owner, name in ((block.attention, "s_qk"), (block.mlp, "s_u"), (block.mlp, "s_nu")):
+            factors[name] = getattr(owner, name)()
+        for name, values in factors.items():
+            means.setdefault(name, []).append(round(float(values.mean()), 6))
+    return {
+        **means,
+        "s_z": round(float(model.s_z().mean()), 6),
+        "largest_norm_deviation": max(gather(largest_norm_deviation(model))),
+    }
