@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from spherelm import AdamW, ModelConfig, ScaleConfig, Transformer, ops
+from spherelm.data.loader import restarting_positions
 from spherelm.model.config import Arch
-from spherelm.model.rope import restarting_positions
 from spherelm.train.parallel.compile import compile_blocks
 from tests.ops.precision import DEVICES, error
 

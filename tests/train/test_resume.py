@@ -17,6 +17,7 @@ from spherelm.data.dataset import TokenDataset, open_dataset
 from spherelm.errors import UserError
 from spherelm.folders.kinds import OWNER
 from spherelm.runs.run_dir import Claim, RunDir, create
+from spherelm.train import loop
 from spherelm.train.loop import train
 from spherelm.train.report.reporter import Moment, Reporter
 from spherelm.train.resume import check_same_run
@@ -208,3 +209,25 @@ def test_other_data_is_refused_on_resume(
     other = open_dataset(prepare_corpus(tmp_path, seed=1))
     with pytest.raises(UserError, match=r"step_12 was trained on other data"):
         train(tiny_run, other, tmp_path / "run", resume="auto")
+
+
+@pytest.mark.parametrize("there", ["a checkpoint", "no checkpoint", "a run begun meanwhile"])
+def test_train_refuses_another_configuration_wherever_it_would_go_on(
+    tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    """From Python, too, and also where nothing but config.toml says what the run began with."""
+    run = override(tiny("ngpt"), {"train.steps": 2, "train.eval_every": 0})
+    out = tmp_path / "run"
+    if there == "a checkpoint":
+        train(run, dataset, out)
+    elif there == "no checkpoint":
+        create(RunDir(out), run)
+    else:  # after the first look at the folder, and before it is held
+        monkeypatch.setattr(loop, "check_fits", lambda *_: create(RunDir(out), run))
+    before = sorted(out.rglob("*"))
+    for mode in ("auto", "strict"):
+        with pytest.raises(UserError, match=r"cannot resume with optim.lr = 0.5: the run began"):
+            train(override(run, {"optim.lr": 0.5}), dataset, out, resume=mode)  # type: ignore[arg-type]
+        monkeypatch.undo()
+    assert RunDir(out).read_config() == run
+    assert there == "a run begun meanwhile" or sorted(out.rglob("*")) == before

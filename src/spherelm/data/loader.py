@@ -26,8 +26,7 @@ from torch import Tensor
 from spherelm.data.dataset import TokenSplit
 from spherelm.data.order import TrainingOrder
 from spherelm.errors import UserError
-from spherelm.model.rope import restarting_positions
-from spherelm.model.transformer import IGNORE_INDEX
+from spherelm.ops.names import IGNORE_INDEX
 from spherelm.validate import require_int
 
 
@@ -124,6 +123,18 @@ class BlockReader:
             for i in np.flatnonzero(first < last):  # a row inside one document has no mark
                 numbers[rows[i], starts[first[i] : last[i]] - begins[rows[i]]] = 1
         np.cumsum(numbers, axis=1, out=numbers)
+
+
+def restarting_positions(documents: Tensor) -> Tensor:
+    """Positions that count from 0 in every document of a row: (B, T) -> (B, T)
+
+    `documents` numbers the document of each token; neighbours of one number belong together. The
+    same serves a row padded on the left: 0 for the padding, 1 for the text.
+    """
+    index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
 class Loader:

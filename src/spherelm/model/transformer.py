@@ -19,10 +19,8 @@ from spherelm.model.init import initialize_
 from spherelm.model.rope import RopeTable
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read, mark_matrices, retract_strays_
+from spherelm.ops.names import IGNORE_INDEX as IGNORE_INDEX
 from spherelm.validate import require_int
-
-IGNORE_INDEX = -100
-"""A target with this value does not count in the loss."""
 
 
 class Transformer(nn.Module):
