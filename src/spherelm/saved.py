@@ -30,13 +30,13 @@ from spherelm.data.tokenizer import (
     same_ids,
 )
 from spherelm.errors import UserError
-from spherelm.folders.names import beside, step_number
 from spherelm.free_memory import require_memory
 from spherelm.hf.card import check_losses
 from spherelm.hf.names import from_hf_config, from_hf_tensors, to_hf_config, unfold_scales
 from spherelm.model.flops import count_parameters
 from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
+from spherelm.records import beside, step_number
 from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs.run_dir import RunDir
 

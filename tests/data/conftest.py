@@ -38,10 +38,9 @@ def make_dataset(tmp_path: Path) -> MakeDataset:
                     shard_name(split, i),
                     tokens,
                     np.arange(0, length, document),
+                    tokenizer,
                     split=split,
                     text_bytes=3 * length,
-                    tokenizer=tokenizer.name,
-                    tokenizer_fingerprint=tokenizer.fingerprint,
                 )
                 headers[split].append(header)
         write_manifest(folder, tokenizer, headers)  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from torch import Tensor
 from spherelm import AdamW, ModelConfig, ScaleConfig, Transformer, ops
 from spherelm.data.loader import restarting_positions
 from spherelm.model.config import Arch
-from spherelm.train.parallel.compile import compile_blocks
+from spherelm.train.parallel.shard import compile_blocks
 from tests.ops.precision import DEVICES, error
 
 

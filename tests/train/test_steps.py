@@ -30,8 +30,7 @@ from spherelm.train.loop import train
 from spherelm.train.memory import training_memory
 from spherelm.train.parallel.gradients import clipping_factor, squared_norm
 from spherelm.train.report.plan import make_plan
-from spherelm.train.report.recorder import StepFile
-from spherelm.train.report.stopwatch import RunningMean, Stopwatch
+from spherelm.train.report.recorder import RunningMean, StepFile, Stopwatch
 from tests.model.tiny import perturbed, tiny_config
 from tests.train.conftest import tiny
 

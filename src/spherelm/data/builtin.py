@@ -16,10 +16,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from spherelm import durable
 from spherelm.data.dataset import TokenDataset, open_dataset, write_manifest
+from spherelm.data.documents import Piece
+from spherelm.data.encode import encode_pieces
 from spherelm.data.shards import ShardHeader, shard_name, write_shard
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.errors import UserError
@@ -76,20 +76,16 @@ def _write(folder: Path, documents: list[tuple[str, bytes]]) -> None:
     shards: dict[str, list[ShardHeader]] = {}
     for split in ("train", "val"):
         texts = [text for path, text in documents if _held_out(path) == (split == "val")]
-        lengths = np.array([len(text) + 1 for text in texts], np.int64)
-        starts = np.cumsum(lengths) - lengths
-        tokens = np.full(lengths.sum(), tokenizer.end_of_document, np.uint16)
-        for start, text in zip(starts, texts, strict=True):
-            tokens[start : start + len(text)] = np.frombuffer(text, np.uint8)
+        pieces = [Piece(text.decode(), starts=True, ends=True) for text in texts]
+        encoded = encode_pieces(tokenizer, "uint16", pieces)
         header = write_shard(
             folder,
             shard_name(split, 0),
-            tokens,
-            starts,
+            encoded.tokens,
+            encoded.starts,
+            tokenizer,
             split=split,
-            text_bytes=sum(map(len, texts)),
-            tokenizer=tokenizer.name,
-            tokenizer_fingerprint=tokenizer.fingerprint,
+            text_bytes=int(encoded.text_bytes.sum()),
         )
         shards[split] = [header]
     write_manifest(folder, tokenizer, shards)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 SEPARATOR = "<|endoftext|>"
 """A line that holds only this ends a document of a plain text."""
 PIECE = 1 << 16
-"""Most letters of a piece."""
+"""Most characters of a piece."""
 
 
 class Piece(NamedTuple):
@@ -66,11 +66,11 @@ def _rest(text: str, starts: bool) -> Iterator[Piece]:
 
 
 def cut(text: str) -> list[str]:
-    """Cut a text into parts of at most `PIECE` letters, of which the last alone may be short.
+    """Cut a text into parts of at most `PIECE` characters, of which the last alone may be short.
 
     The places are such that the usual tokenizers, which never join a word to what is before its
     space or its line, give the parts the tokens they give the whole: after a newline that stands
-    alone, else before a space that does; only a run of `PIECE`/2 letters with neither is cut
+    alone, else before a space that does; only a run of `PIECE`/2 characters with neither is cut
     anywhere. (SentencePiece models put a space before each part.)
     """
     parts, start = [], 0

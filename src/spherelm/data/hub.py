@@ -19,6 +19,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from spherelm.errors import first_line
+
 PATIENCE = 4.0
 """Seconds that a connection to the hub may take."""
 
@@ -71,7 +73,7 @@ def explain(error: Exception, answers: bool) -> str:
     """Why something could not be had, in a few words."""
     if not answers:
         return f"it is not in the cache, and {host()} does not answer"
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    return first_line(error)
 
 
 @contextlib.contextmanager

@@ -10,11 +10,9 @@ it the run, does not depend on how many devices share it.
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -72,7 +70,7 @@ class BlockReader:
                 "do not say; make shards of them with `spherelm prepare`"
             )
         # Each shard as overlapping rows: block i is row i, without a copy.
-        self._rows = [
+        self._blocks = [
             sliding_window_view(shard.tokens, context + 1)[::context] if n else None
             for shard, n in zip(split.shards, per_shard, strict=True)
         ]
@@ -97,16 +95,13 @@ class BlockReader:
         return Batch(tokens, targets, documents, positions.pin_memory() if pin else positions)
 
     def _gather(self, shards: NDArray[np.int64], local: NDArray[np.int64]) -> NDArray[Any]:
-        if (shards == shards[0]).all():  # the usual small dataset: one call for the batch
-            rows = self._rows[shards[0]]
-            assert rows is not None
-            return rows[local]
         dtype = self.split.shards[0].tokens.dtype
         gathered = np.empty((len(local), self.context + 1), dtype)
-        for i, (shard, block) in enumerate(zip(shards.tolist(), local.tolist(), strict=True)):
-            rows = self._rows[shard]
-            assert rows is not None
-            gathered[i] = rows[block]
+        for shard in np.unique(shards):
+            blocks = self._blocks[shard]
+            assert blocks is not None
+            rows = np.flatnonzero(shards == shard)
+            gathered[rows] = blocks[local[rows]]
         return gathered
 
     def _number_documents(
@@ -171,28 +166,31 @@ class Loader:
         self.device = torch.device(device)
         self.prefetch = prefetch
         self.consumed = 0
-        self._batches: Iterator[Batch] | None = None
+        self._read: Callable[[], Batch] | None = None
+        self._ahead: deque[Future[Batch]] = deque()
+        """Batches that are being read, in order, by the one thread of `_reading`."""
+        self._reading: ThreadPoolExecutor | None = None
 
     @property
     def n_blocks(self) -> int:
         """Sequences of one epoch."""
         return self.reader.n_blocks
 
-    @property
-    def epoch(self) -> float:
-        """How often the data has been seen."""
-        return self.consumed / self.n_blocks
-
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        if self._batches is None:
-            read = _make_read(self)
-            self._batches = _Prefetcher(read, self.prefetch) if self.prefetch else _endless(read)
-        batch = _to_device(next(self._batches), self.device)
+        if self._read is None:
+            self._read = _make_read(self)
+            self._reading = ThreadPoolExecutor(1) if self.prefetch else None
+        if self._reading is None:
+            batch = self._read()
+        else:
+            while len(self._ahead) <= self.prefetch:
+                self._ahead.append(self._reading.submit(self._read))
+            batch = self._ahead.popleft().result()
         self.consumed += self.batch_size
-        return batch
+        return _to_device(batch, self.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands in its data. A different batch size or world size may go on."""
@@ -220,9 +218,10 @@ class Loader:
 
     def close(self) -> None:
         """Stop prefetching; what was prefetched is forgotten and will be read again."""
-        if isinstance(self._batches, _Prefetcher):
-            self._batches.close()
-        self._batches = None
+        if self._reading is not None:
+            self._reading.shutdown(cancel_futures=True)
+        self._read = self._reading = None
+        self._ahead.clear()
 
 
 def evaluation_batches(
@@ -260,7 +259,10 @@ def evaluation_batches(
 
 
 def _make_read(loader: Loader) -> Callable[[], Batch]:
-    """The function that reads the next batch; it keeps its own position, ahead of `consumed`."""
+    """The function that reads the next batch; it keeps its own position, ahead of `consumed`.
+
+    It holds no reference to the loader, so that the thread ends where that is forgotten.
+    """
     reader, batch_size = loader.reader, loader.batch_size
     order = TrainingOrder(reader.n_blocks, loader.seed)
     share = batch_size // loader.world_size
@@ -277,59 +279,8 @@ def _make_read(loader: Loader) -> Callable[[], Batch]:
     return read
 
 
-def _endless(read: Callable[[], Batch]) -> Iterator[Batch]:
-    while True:
-        yield read()
-
-
 def _to_device(batch: Batch, device: torch.device) -> Batch:
     """Copy without waiting; pinned memory is not reused before the copy is done (by torch)."""
     if device.type == "cpu":
         return batch
     return Batch._make(None if t is None else t.to(device, non_blocking=True) for t in batch)
-
-
-class _Prefetcher:
-    """Reads ahead in a thread, at most `depth` batches; ends when it is closed or forgotten."""
-
-    def __init__(self, read: Callable[[], Batch], depth: int) -> None:
-        self._ready: queue.Queue[Batch | BaseException] = queue.Queue(depth)
-        self._stop = threading.Event()
-        arguments = (read, self._ready, self._stop)
-        self._thread = threading.Thread(target=_fill, args=arguments, daemon=True)
-        self._thread.start()
-        self._finalizer = weakref.finalize(self, self._stop.set)
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        item = self._ready.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
-
-    def close(self) -> None:
-        self._stop.set()
-        with contextlib.suppress(queue.Empty):  # room for the batch that the thread may hold
-            self._ready.get_nowait()
-        self._thread.join()
-
-
-def _fill(
-    read: Callable[[], Batch], ready: queue.Queue[Batch | BaseException], stop: threading.Event
-) -> None:
-    """The thread: read, and wait for room. It holds no reference to its owner."""
-    while not stop.is_set():
-        try:
-            item: Batch | BaseException = read()
-        except BaseException as error:  # raised again where the batch is asked for
-            item = error
-        while not stop.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                break
-            except queue.Full:
-                continue
-        if isinstance(item, BaseException):
-            return

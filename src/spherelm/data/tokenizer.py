@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import durable, records
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say
 
 if TYPE_CHECKING:
     from spherelm.data.tokenizer_library import LibraryTokenizer
@@ -88,6 +88,27 @@ class ByteTokenizer:
         save_tokenizer(folder, "bytes")
 
 
+class FileTokenizer:
+    """What tokenizers of a package share: all that they are is in one file of theirs."""
+
+    kind: str
+    """One of `KINDS`."""
+    name: str
+    content: Any
+    """What the constructor takes: the text or the bytes of the file."""
+    end: str
+    """The token that ends a document, spelt out."""
+    fingerprint: str
+
+    def save(self, folder: Path) -> None:
+        content = self.content.encode() if isinstance(self.content, str) else self.content
+        about = {"name": self.name, "end_of_document": self.end, "fingerprint": self.fingerprint}
+        save_tokenizer(folder, self.kind, content, **about)
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str, str]]:
+        return type(self), (self.content, self.name, self.end)
+
+
 def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Tokenizer:
     """The tokenizer that `spec` names.
 
@@ -107,13 +128,8 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
         return ByteTokenizer()
     path = Path(spec)
     if (path / DESCRIPTION).is_file():
-        return _load_described(path, end_of_document)
+        return load_saved_tokenizer(path, end_of_document)
     return _load_foreign(spec, end_of_document)
-
-
-def load_saved_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer that `Tokenizer.save` wrote to `folder`, and nothing else."""
-    return _load_described(folder, None)
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -130,16 +146,15 @@ def read_description(folder: Path) -> dict[str, Any]:
     content = folder / KINDS[kind]
     if "crc32" in description:  # those saved before there were seals have none
         records.field(description, "fingerprint", str, file)
-        try:
+        with or_say(f"cannot read tokenizer {content}"):
             found = durable.checksum(content)
-        except OSError as error:
-            raise UserError(f"cannot read tokenizer {content}: {error.strerror}") from None
         if found != description["crc32"]:
             raise records.damaged(content, f"its checksum is not that of {DESCRIPTION}")
     return description
 
 
-def _load_described(folder: Path, end_of_document: str | None) -> Tokenizer:
+def load_saved_tokenizer(folder: Path, end_of_document: str | None = None) -> Tokenizer:
+    """The tokenizer that `Tokenizer.save` wrote to `folder`, and nothing else."""
     description = read_description(folder)
     kind = description["kind"]
     if kind == "bytes":
@@ -177,7 +192,7 @@ def bytes_of_piece(piece: str) -> int:
 def same_ids(one: Tokenizer, other: Tokenizer) -> bool:
     """Whether two tokenizers give every text the same ids.
 
-    An export drops what puts marks around a text (`exchange.tokenizer_files`), which we never ask
+    An export drops what puts marks around a text (`hf.tokenizer_files`), which we never ask
     for: without it, too, it is the same tokenizer.
     """
     if one.fingerprint == other.fingerprint:

@@ -25,7 +25,7 @@ from spherelm.config import ParallelConfig
 from spherelm.distributed.agreement import agree
 from spherelm.distributed.launcher import rank
 from spherelm.distributed.watch import Watch
-from spherelm.errors import UserError
+from spherelm.errors import UserError, first_line
 from spherelm.ops.device import choose_device
 
 T = TypeVar("T")
@@ -212,5 +212,5 @@ def _connect(timeout: timedelta, host: bool = False) -> TCPStore:
             multi_tenant=True,
         )
     except dist.DistError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"cannot meet the other processes at {address}:{port}: {reason}") from None
+        said = f"cannot meet the other processes at {address}:{port}: {first_line(error)}"
+        raise UserError(said) from None

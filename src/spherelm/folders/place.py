@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say
 from spherelm.folders import owner as owners
 from spherelm.folders import swap
 from spherelm.folders.kinds import OWNER, Kind, stranger, walk
@@ -45,7 +45,8 @@ def _readable(out: str | Path) -> Iterator[None]:
     except UserError:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a zero byte
-        raise UserError(f"--out {out} cannot be used: {_reason(error)}") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"--out {out} cannot be used: {reason}") from None
 
 
 def is_vacant(out: str | Path) -> bool:
@@ -138,12 +139,10 @@ def owned(out: str | Path, kind: Kind) -> Iterator[Owner]:
 def own(out: str | Path, kind: Kind) -> Owner:
     """Hold the folder `out`, until `disown`; what killed calls left beside it is removed."""
     path = resolve(out)
-    try:
+    with or_say(f"cannot write {out}"):
         swap.recover(path)
         missing = [p for p in (path, *path.parents) if not p.exists()]
         owner = owners.take(path, kind.verb)
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {_reason(error)}") from None
     owner.made = missing
     with contextlib.suppress(OSError, UserError):  # somebody builds there now; not ours to judge
         _remove_leftover(swap.beside(path), kind)
@@ -194,27 +193,23 @@ def whole(
     check(out, kind, force=force, inputs=inputs)
     target = resolve(out)
     refuse_working_folder(target)
-    try:
+    before: Owner | None = None
+    with or_say(f"cannot write {out}"):
         swap.recover(target)
         owner = _build(target, kind)
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {_reason(error)}") from None
-    before: Owner | None = None
-    try:
-        if (target / OWNER).exists():  # somebody may go on with what we are to replace
-            before = owners.take(target, kind.verb)
-        check(out, kind, force=force, inputs=inputs)  # another call may have ended meanwhile
-        owner.sign(kind.verb)
-        yield owner.folder
-        check(out, kind, force=force, inputs=inputs)  # nor may anything be lost that came since
-        swap.put(owner.folder, target)
-    except BaseException as error:
-        _end(owner, kind)
-        if before is not None:
-            before.release()
-        if isinstance(error, OSError):
-            raise UserError(f"cannot write {out}: {_reason(error)}") from error
-        raise
+        try:
+            if (target / OWNER).exists():  # somebody may go on with what we are to replace
+                before = owners.take(target, kind.verb)
+            check(out, kind, force=force, inputs=inputs)  # another call may have ended meanwhile
+            owner.sign(kind.verb)
+            yield owner.folder
+            check(out, kind, force=force, inputs=inputs)  # nor may be lost what came since
+            swap.put(owner.folder, target)
+        except BaseException:
+            _end(owner, kind)
+            if before is not None:
+                before.release()
+            raise
     owner.folder = target
     if marked:
         owner.release()
@@ -274,7 +269,3 @@ def _end(owner: Owner, kind: Kind) -> None:
     owner.remove()
     with contextlib.suppress(OSError):
         owner.folder.rmdir()
-
-
-def _reason(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error)

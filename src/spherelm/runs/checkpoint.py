@@ -37,7 +37,6 @@ from spherelm import durable, records
 from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.folders import swap
-from spherelm.folders.names import beside
 
 # It is meant: a run without torchrun is one process.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable")
@@ -162,7 +161,7 @@ def _check_files(checkpoint: Path) -> None:
     manifest = checkpoint / "manifest.json"
     files = records.field(_read(manifest), "files", dict, manifest)
     for name, expected in files.items():
-        path = beside(manifest, name)
+        path = records.beside(manifest, name)
         if not isinstance(expected, dict):
             raise records.damaged(manifest, f"what it says of {name} cannot be {expected!r}")
         size = records.field(expected, "bytes", int, manifest)

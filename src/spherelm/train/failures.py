@@ -10,7 +10,7 @@ from torch.distributed import DistError
 
 from spherelm.config import RunConfig
 from spherelm.distributed.watch import HUNG
-from spherelm.errors import UserError
+from spherelm.errors import UserError, first_line
 from spherelm.free_memory import gib
 from spherelm.train.memory import training_memory
 
@@ -30,8 +30,7 @@ def explained(run: RunConfig, world_size: int) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, DistError) as error:
-        text = str(error).strip()
-        first = text.splitlines()[0] if text else type(error).__name__
+        text, first = str(error), first_line(error)
         if isinstance(error, torch.OutOfMemoryError) or any(sign in text for sign in NO_MEMORY):
             estimate = training_memory(run, world_size).total
             raise UserError(

@@ -27,6 +27,7 @@ from spherelm.config import RunConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import Batch, evaluation_batches
 from spherelm.distributed.agreement import facts
+from spherelm.distributed.launcher import this_launch
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import Evaluation, evaluate, summed_loss
 from spherelm.ops.device import peak_memory, products
@@ -39,16 +40,14 @@ from spherelm.train.build import build_state, check_data
 from spherelm.train.failures import explained
 from spherelm.train.health import diverged, sphere_metrics
 from spherelm.train.interrupt import StopRequest
-from spherelm.train.launch import began_by, this_launch
 from spherelm.train.memory import check_fits
 from spherelm.train.parallel.gradients import (
     average_factor_gradients,
     clipping_factor,
     squared_norm,
 )
-from spherelm.train.report.recorder import Recorder
+from spherelm.train.report.recorder import Recorder, Stopwatch
 from spherelm.train.report.reporter import Reporter
-from spherelm.train.report.stopwatch import Stopwatch
 from spherelm.train.report.trackers import check_trackers
 from spherelm.train.resume import check_same_run, restore
 
@@ -113,7 +112,7 @@ def _train(
     ):
         run_dir = RunDir(out)
         launch = sorted(set(processes.gather(this_launch())))
-        if processes.restarted and processes.from_main(lambda: began_by(run_dir, launch)):
+        if processes.restarted and processes.from_main(lambda: run_dir.began_by(launch)):
             # torchrun starts again the run that it began. Any other would be refused, or replaced,
             # as it was the first time.
             resume, force = ("auto" if resume == "never" else resume), False

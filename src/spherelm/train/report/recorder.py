@@ -5,8 +5,10 @@ Only the main process has one that writes; the others' is silent.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +45,26 @@ class StepFile:
 
     def close(self) -> None:
         self._file.close()
+
+
+class Stopwatch:
+    """Seconds of each step, without the time of evaluations and checkpoints, which are paused."""
+
+    def __init__(self) -> None:
+        self._start = time.perf_counter()
+
+    def lap(self) -> float:
+        """Seconds since the last lap."""
+        now = time.perf_counter()
+        seconds, self._start = now - self._start, now
+        return max(seconds, 1e-9)
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Time that does not count."""
+        began = time.perf_counter()
+        yield
+        self._start += time.perf_counter() - began
 
 
 class RunningMean:

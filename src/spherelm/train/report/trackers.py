@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
-from spherelm.errors import UserError
+from spherelm.errors import UserError, first_line
 
 
 class Tracker(Protocol):
@@ -102,8 +102,8 @@ class WeightsAndBiases:
                 config=to_dict(run),
             )
         except wandb.errors.Error as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"Weights & Biases does not take the run: {reason}") from None
+            said = f"Weights & Biases does not take the run: {first_line(error)}"
+            raise UserError(said) from None
 
     def log(self, record: Mapping[str, Any]) -> None:
         self._run.log(dict(_scalars(record)), step=record["step"])

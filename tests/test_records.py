@@ -10,8 +10,8 @@ import pytest
 from spherelm import records
 from spherelm.data.dataset import open_dataset
 from spherelm.errors import UserError
-from spherelm.folders.names import beside, is_plain
 from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.records import beside, is_plain
 from spherelm.saved import load_model
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
