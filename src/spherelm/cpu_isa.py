@@ -12,7 +12,6 @@ loaded, for which reason nothing here imports it.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import signal
 import subprocess
@@ -21,7 +20,8 @@ from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from spherelm import durable
+from spherelm import durable, records
+from spherelm.errors import UserError
 
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """Whoever has set one of them has decided; the second is its older name."""
@@ -134,10 +134,8 @@ def _recall(memory: Path | None) -> dict[str, bool]:
     if memory is None:
         return {}
     try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(known, dict):
+        known = records.read(memory)
+    except UserError:
         return {}
     return {key: works for key, works in known.items() if isinstance(works, bool)}
 

@@ -155,7 +155,7 @@ def _folder_of(path: Path) -> Path:
 def _saved_in(path: Path) -> Saved:
     if (path / "state.json").is_file():
         state = checkpoints.verify(path)
-        config = _run_config(state.get("config"), path)
+        config = from_dict(RunConfig, state.get("config"), path)
         step = step_number(path / "state.json", state["step"])
         began = records.field({"began": None, **state}, "began", (int, type(None)), path)
         data = state.get("data")
@@ -278,7 +278,7 @@ def _find_export(folder: Path) -> Saved:
         storage: WeightStorage = "bf16" if values.get("dtype") == "bfloat16" else "fp32"
         train = TrainConfig(weight_storage=storage)
         return Saved("export", folder, RunConfig(model=model, train=train), folded=folded)
-    config = _run_config(record["config"], record_file)
+    config = from_dict(RunConfig, record["config"], record_file)
     if from_hf_config(to_hf_config(config.model, "", folded), str(record_file)) != model:
         raise UserError(
             f"{folder / 'config.json'} describes another model than {EXPORT_RECORD} beside it; "
@@ -310,13 +310,6 @@ def read_record(file: Path) -> dict[str, Any]:
                 f"again (if it was changed on purpose, remove {EXPORT_RECORD})"
             )
     return record
-
-
-def _run_config(values: Any, where: Path) -> RunConfig:
-    try:
-        return from_dict(RunConfig, values)
-    except UserError as error:
-        raise UserError(f"{where} was written by another version of spherelm: {error}") from None
 
 
 def _read_safetensors(folder: Path) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ held out for validation. Tokens are bytes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -93,22 +94,16 @@ def _write(folder: Path, documents: list[tuple[str, bytes]]) -> None:
 
 def _documents(library: Path) -> Iterator[tuple[str, bytes]]:
     """Relative path and text of every source file, in the order of the paths."""
-    for name in sorted(_source_files(library)):
-        text = (library / name).read_bytes()
-        try:
-            text.decode()
-        except UnicodeDecodeError:
-            continue
-        if text:
-            yield name, text
-
-
-def _source_files(library: Path) -> Iterator[str]:
+    found: list[Path] = []
     for folder, subfolders, files in os.walk(library):
         subfolders[:] = set(subfolders) - SKIPPED_FOLDERS
-        for file in files:
-            if file.endswith(".py") and not file.startswith(SKIPPED_PREFIX):
-                yield (Path(folder) / file).relative_to(library).as_posix()
+        sources = (f for f in files if f.endswith(".py") and not f.startswith(SKIPPED_PREFIX))
+        found += [Path(folder) / file for file in sources]
+    for name in sorted(path.relative_to(library).as_posix() for path in found):
+        text = (library / name).read_bytes()
+        with contextlib.suppress(UnicodeDecodeError):
+            if text.decode():
+                yield name, text
 
 
 def _held_out(path: str) -> bool:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import os
 import re
 import socket
-import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
 from spherelm.errors import first_line
 
+OFFLINE = "HF_HUB_OFFLINE"
+"""What says, in the environment and in the hub's libraries, that nothing is asked of the hub."""
 PATIENCE = 4.0
 """Seconds that a connection to the hub may take."""
 
@@ -50,22 +52,26 @@ def use(answers: bool) -> Iterator[None]:
     if answers:
         yield
         return
-    switches: list[tuple[Any, str]] = []
-    with contextlib.ExitStack() as later:
-        later.enter_context(_environment("HF_HUB_OFFLINE", "1"))
-        for module in ("huggingface_hub.constants", "datasets.config"):
-            with contextlib.suppress(ImportError):
-                __import__(module)
-                switches.append((sys.modules[module], "HF_HUB_OFFLINE"))
-        for owner, name in switches:
-            later.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, True)
+    places: list[tuple[MutableMapping[str, Any], Any]] = [(os.environ, "1")]
+    for module in ("huggingface_hub.constants", "datasets.config"):
+        with contextlib.suppress(ImportError):
+            places.append((vars(importlib.import_module(module)), True))
+    before = [place.get(OFFLINE) for place, _ in places]
+    try:
+        for place, value in places:
+            place[OFFLINE] = value
         yield
+    finally:
+        for (place, _), value in zip(places, before, strict=True):
+            if value is None:
+                del place[OFFLINE]
+            else:
+                place[OFFLINE] = value
 
 
 def _is_offline() -> bool:
     """Whether the user has said so."""
-    words = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    words = (os.environ.get(name, "") for name in (OFFLINE, "TRANSFORMERS_OFFLINE"))
     return any(word.upper() in ("1", "ON", "YES", "TRUE") for word in words)
 
 
@@ -74,19 +80,6 @@ def explain(error: Exception, answers: bool) -> str:
     if not answers:
         return f"it is not in the cache, and {host()} does not answer"
     return first_line(error)
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
 
 
 def _endpoint() -> str:

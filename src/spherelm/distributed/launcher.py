@@ -6,7 +6,6 @@ A launcher starts several processes of one command and tells each its rank in th
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 _BORN = os.getpid(), os.getppid()
@@ -35,6 +34,8 @@ def this_launch() -> str:
     torchrun makes a folder for each launch, which TORCHELASTIC_ERROR_FILE lies in:
     FOLDER/attempt_N/RANK/error.json. The run's id alone would not do: it is "none" unless set.
     """
+    import socket  # 10 ms, which `spherelm --help` does not have
+
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     folder = str(Path(file).parents[2]) if file else f"process {os.getppid()}"
     return f"{socket.gethostname()} {os.environ.get('TORCHELASTIC_RUN_ID', '')} {folder}"

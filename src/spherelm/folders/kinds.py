@@ -67,15 +67,12 @@ def _fits(path: Sequence[str], parts: Sequence[re.Pattern[str] | None], folder: 
     return folder or len(path) == len(parts)
 
 
-def walk(folder: Path, kind: Kind) -> Iterator[tuple[Path, bool]]:
+def walk(folder: Path, kind: Kind, above: tuple[str, ...] = ()) -> Iterator[tuple[Path, bool]]:
     """Every path in `folder`, innermost first, and whether `kind` knows it.
 
-    Symbolic links are not followed; below a path that is not known, nothing is looked at.
+    Symbolic links are not followed; below a path that is not known, nothing is looked at. `above`
+    is the path from the folder of `kind` to this one.
     """
-    yield from _walk(folder, kind, ())
-
-
-def _walk(folder: Path, kind: Kind, above: tuple[str, ...]) -> Iterator[tuple[Path, bool]]:
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
@@ -83,7 +80,7 @@ def _walk(folder: Path, kind: Kind, above: tuple[str, ...]) -> Iterator[tuple[Pa
         is_folder = entry.is_dir(follow_symlinks=False)
         known = kind.knows(path, folder=is_folder or entry.is_symlink())
         if known and is_folder:
-            yield from _walk(inner, kind, path)
+            yield from walk(inner, kind, path)
         yield inner, known
 
 

@@ -80,6 +80,8 @@ def check_apart(out: str | Path, inputs: Sequence[Input]) -> None:
 
 def check_own(out: str | Path, kind: Kind) -> None:
     """Refuse a folder that holds anything but what this verb wrote; `out` is a folder."""
+    if is_vacant(out):
+        return
     path = resolve(out)
     verb = read_record(path).verb
     if verb is not None and verb != kind.verb:
@@ -117,11 +119,9 @@ def results(out: str | Path | None, kind: Kind, inputs: Sequence[Input] = ()) ->
         yield
         return
     check_apart(out, inputs)
-    if not is_vacant(out):
-        check_own(out, kind)
+    check_own(out, kind)
     with owned(out, kind) as owner:
-        if not is_vacant(out):
-            check_own(out, kind)  # another call may have written here since
+        check_own(out, kind)  # another call may have written here since
         owner.sign(kind.verb)
         yield
 

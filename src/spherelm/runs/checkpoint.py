@@ -95,12 +95,10 @@ class Writing:
             alone = processes.mesh is None
             if background:
                 group = processes.background_group
-                self._future = cast(
-                    "Future[Any]",
-                    async_save(
-                        dict(tensors), storage_writer=writer, process_group=group, no_dist=alone
-                    ),
+                future = async_save(
+                    dict(tensors), storage_writer=writer, process_group=group, no_dist=alone
                 )
+                self._future = cast("Future[Any]", future)
             else:
                 dcp_save(dict(tensors), storage_writer=writer, no_dist=alone)
 
@@ -143,9 +141,12 @@ def verify(checkpoint: Path) -> dict[str, Any]:
     """Check every file of a checkpoint against its manifest; returns its state.json."""
     try:
         _check_files(checkpoint)
-        state = _read(checkpoint / "state.json")
+        file = checkpoint / "state.json"
+        state = _read(file)
         if state.get("format") == FORMAT:
-            _check_state(checkpoint, state)
+            if (step := records.field(state, "step", int, file)) != step_of(checkpoint):
+                raise records.damaged(file, f"it is of step {step}")
+            records.field(state, "val_loss", (int, float, type(None)), file)
     except records.Damaged as error:
         said = str(error).removeprefix(f"{checkpoint}/").replace(" is damaged: ", ": ", 1)
         raise records.damaged(checkpoint, f"{said}; {_advice(checkpoint)}") from None
@@ -175,13 +176,6 @@ def _check_files(checkpoint: Path) -> None:
     for name in ("state.json", *(path.name for path in checkpoint.glob("*.safetensors"))):
         if name not in files:
             raise records.damaged(manifest, f"it says nothing of {name}")
-
-
-def _check_state(checkpoint: Path, state: Mapping[str, Any]) -> None:
-    path = checkpoint / "state.json"
-    if (step := records.field(state, "step", int, path)) != step_of(checkpoint):
-        raise records.damaged(path, f"it is of step {step}")
-    records.field(state, "val_loss", (int, float, type(None)), path)
 
 
 def _read(path: Path) -> dict[str, Any]:

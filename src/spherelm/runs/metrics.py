@@ -63,23 +63,21 @@ def what_is_wrong(lines: Sequence[Line], first: int, last: int) -> str | None:
     missing = next((step for step in range(first, last + 1) if step not in there), None)
     if missing is None:
         return None
-    damaged = next((line.number for line in lines if line.step is None), None)
-    return f"the line of step {missing} is missing" if damaged is None else _damaged(damaged)
+    for line in lines:
+        if line.step is None:
+            return f"line {line.number} is damaged"
+    return f"the line of step {missing} is missing"
 
 
 def _out_of_place(lines: Sequence[Line]) -> str | None:
     before = -1
     for line in lines:
         if line.step is None:
-            return _damaged(line.number)
+            return f"line {line.number} is damaged"
         if line.step <= before:
             return f"line {line.number} is out of place"
         before = line.step
     return None
-
-
-def _damaged(number: int) -> str:
-    return f"line {number} is damaged"
 
 
 def kept_lines(lines: Sequence[Line], first: int, last: int) -> Iterator[bytes]:

@@ -126,11 +126,7 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
 def check_state(found: Found, run: RunConfig) -> None:
     """Refuse a checkpoint of another configuration, or one beyond the end of the run."""
     file = found.checkpoint / "state.json"
-    before = records.field(found.state, "config", dict, file)
-    try:
-        written = from_dict(RunConfig, before)
-    except UserError as error:
-        raise UserError(f"{file} was written by another version of spherelm: {error}") from None
+    written = from_dict(RunConfig, records.field(found.state, "config", dict, file), file)
     if not is_imported(found.state):
         records.field(found.state, "random", dict, file)
         loader = records.field(found.state, "loader", dict, file)
