@@ -203,7 +203,9 @@ def test_a_hub_name_without_network_is_refused_in_one_line(
         "except UserError as error: print(error)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "tokenizer 'gpt2' is no file and cannot be had from the Hugging Face hub" in run.stdout
+    assert (
+        "tokenizer 'gpt2' is no file and cannot be loaded from the Hugging Face hub" in run.stdout
+    )
     assert run.stdout.count("\n") == 1
 
 

@@ -25,12 +25,12 @@ from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model
 from spherelm.train import loop
 from spherelm.train.build import build_optimizer
-from spherelm.train.health import Diverged, diverged, sphere_metrics
+from spherelm.train.failures import Diverged, diverged
 from spherelm.train.loop import train
 from spherelm.train.memory import training_memory
 from spherelm.train.parallel.gradients import clipping_factor, squared_norm
 from spherelm.train.report.plan import make_plan
-from spherelm.train.report.recorder import RunningMean, StepFile, Stopwatch
+from spherelm.train.report.recorder import RunningMean, StepFile, Stopwatch, sphere_metrics
 from tests.model.tiny import perturbed, tiny_config
 from tests.train.conftest import tiny
 

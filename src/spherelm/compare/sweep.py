@@ -36,7 +36,7 @@ from spherelm.folders import place
 from spherelm.folders.kinds import SWEEP
 from spherelm.model.config import Arch
 from spherelm.ops.device import choose_device
-from spherelm.train.health import Diverged
+from spherelm.train.failures import Diverged
 
 Setting = tuple[tuple[str, float], ...]
 """Names of a grid and their values, such as (("lr", 0.002), ("warmup", 0.1))."""

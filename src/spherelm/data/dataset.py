@@ -71,7 +71,7 @@ class TokenDataset:
         tokenizer_fingerprint: str | None = None,
     ) -> None:
         self.path = path
-        self._splits = dict(splits)
+        self.splits = dict(splits)
         self._vocab_size = vocab_size
         self.tokenizer_fingerprint = tokenizer_fingerprint
         """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
@@ -86,19 +86,14 @@ class TokenDataset:
         return self._split("val")
 
     @property
-    def splits(self) -> tuple[TokenSplit, ...]:
-        """All there is."""
-        return tuple(self._splits.values())
-
-    @property
     def has_val(self) -> bool:
         """Whether there is a validation part; data of `--val-fraction 0` has none."""
-        return "val" in self._splits
+        return "val" in self.splits
 
     def _split(self, name: str) -> TokenSplit:
-        if name not in self._splits:
+        if name not in self.splits:
             raise UserError(f"{self.path} has no {name} split; prepare it with --val-fraction 0.01")
-        return self._splits[name]
+        return self.splits[name]
 
     @cached_property
     def vocab_size(self) -> int:
@@ -106,13 +101,13 @@ class TokenDataset:
         if self._vocab_size is not None:
             return self._vocab_size
         return 1 + max(
-            int(shard.tokens.max()) for split in self._splits.values() for shard in split.shards
+            int(shard.tokens.max()) for split in self.splits.values() for shard in split.shards
         )
 
     @property
     def fingerprint(self) -> str:
         """Changes with any token of any split; a run goes on only with the same data."""
-        return _digest(f"{name} {split.fingerprint}" for name, split in self._splits.items())
+        return _digest(f"{name} {split.fingerprint}" for name, split in self.splits.items())
 
     def check_tokenizer(self) -> None:
         """Refuse a tokenizer in the folder that is damaged or another; cheaper than loading it."""

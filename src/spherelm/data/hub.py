@@ -76,7 +76,7 @@ def _is_offline() -> bool:
 
 
 def explain(error: Exception, answers: bool) -> str:
-    """Why something could not be had, in a few words."""
+    """Why something could not be loaded, in a few words."""
     if not answers:
         return f"it is not in the cache, and {host()} does not answer"
     return first_line(error)

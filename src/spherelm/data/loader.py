@@ -1,8 +1,8 @@
 """Batches from token shards: shuffled, sharded by rank, prefetched, exactly resumable.
 
-Shapes: B sequences of a rank, T context. Block i of a shard is its tokens iT, …, iT + T: T + 1 of
-them, the last being the next block's first, so that every token is predicted once an epoch. The
-blocks of a split are numbered through its shards; none crosses from one shard to the next.
+Shapes: B sequences of a rank, T context. Window i of a shard is its tokens iT, …, iT + T: T + 1 of
+them, the last being the next window's first, so that every token is predicted once an epoch. The
+windows of a split are numbered through its shards; none crosses from one shard to the next.
 
 Rank r of n takes the r-th part of every global batch, so the sequence of global batches, and with
 it the run, does not depend on how many devices share it.
@@ -41,8 +41,8 @@ class Batch(NamedTuple):
     """(B, T) int64: positions that count from 0 in every document of a row; None unless asked."""
 
 
-class BlockReader:
-    """The blocks of a split, copied out of the memory-mapped shards."""
+class WindowReader:
+    """The windows of a split, copied out of the memory-mapped shards."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class BlockReader:
         per_shard = [(len(shard.tokens) - 1) // context for shard in split.shards]
         self._ends: NDArray[np.int64] = np.cumsum(per_shard)
         self._firsts: NDArray[np.int64] = self._ends - np.array(per_shard, np.int64)
-        self.n_blocks = int(self._ends[-1])
-        if self.n_blocks == 0:
+        self.n_windows = int(self._ends[-1])
+        if self.n_windows == 0:
             raise UserError(
                 f"the {split.name} split has {split.n_tokens} tokens, too few for one context of "
                 f"{context} and its last target; use more text or a shorter context"
@@ -69,20 +69,20 @@ class BlockReader:
                 "data.within_documents needs to know where documents start, which nanoGPT's files "
                 "do not say; make shards of them with `spherelm prepare`"
             )
-        # Each shard as overlapping rows: block i is row i, without a copy.
-        self._blocks = [
+        # Each shard as overlapping rows: window i is row i, without a copy.
+        self._windows = [
             sliding_window_view(shard.tokens, context + 1)[::context] if n else None
             for shard, n in zip(split.shards, per_shard, strict=True)
         ]
 
-    def read(self, blocks: NDArray[np.int64], pin: bool = False) -> Batch:
-        """Copy the given blocks out; each token is widened to int64 on its way."""
-        shape = (len(blocks), self.context)
+    def read(self, windows: NDArray[np.int64], pin: bool = False) -> Batch:
+        """Copy the given windows out; each token is widened to int64 on its way."""
+        shape = (len(windows), self.context)
         tokens = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
         targets = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
         documents = None
-        shards = np.searchsorted(self._ends, blocks, side="right")
-        local = blocks - self._firsts[shards]
+        shards = np.searchsorted(self._ends, windows, side="right")
+        local = windows - self._firsts[shards]
         gathered = self._gather(shards, local)  # (B, T + 1)
         tokens.numpy()[:] = gathered[:, :-1]
         targets.numpy()[:] = gathered[:, 1:]
@@ -98,10 +98,10 @@ class BlockReader:
         dtype = self.split.shards[0].tokens.dtype
         gathered = np.empty((len(local), self.context + 1), dtype)
         for shard in np.unique(shards):
-            blocks = self._blocks[shard]
-            assert blocks is not None
+            windows = self._windows[shard]
+            assert windows is not None
             rows = np.flatnonzero(shards == shard)
-            gathered[rows] = blocks[local[rows]]
+            gathered[rows] = windows[local[rows]]
         return gathered
 
     def _number_documents(
@@ -160,7 +160,7 @@ class Loader:
             raise UserError(
                 f"train.batch_size must be a multiple of the {world_size} devices, not {batch_size}"
             )
-        self.reader = BlockReader(split, context, within_documents, restart_positions)
+        self.reader = WindowReader(split, context, within_documents, restart_positions)
         self.batch_size, self.seed = batch_size, seed
         self.rank, self.world_size = rank, world_size
         self.device = torch.device(device)
@@ -170,11 +170,6 @@ class Loader:
         self._ahead: deque[Future[Batch]] = deque()
         """Batches that are being read, in order, by the one thread of `_reading`."""
         self._reading: ThreadPoolExecutor | None = None
-
-    @property
-    def n_blocks(self) -> int:
-        """Sequences of one epoch."""
-        return self.reader.n_blocks
 
     def __iter__(self) -> Iterator[Batch]:
         return self
@@ -236,7 +231,7 @@ def evaluation_batches(
     restart_positions: bool = False,
     device: torch.device | str = "cpu",
 ) -> Iterator[Batch]:
-    """A fixed set of blocks, the same at every call, evenly spread over the split.
+    """A fixed set of windows, the same at every call, evenly spread over the split.
 
     `batch_size` is that of the global batch. All ranks get batches of one shape: where a rank has
     fewer sequences than another, rows whose targets are `IGNORE_INDEX` fill its share. So sum the
@@ -244,12 +239,12 @@ def evaluation_batches(
     """
     require_int("n_sequences", n_sequences)
     require_int("batch_size", batch_size)
-    reader = BlockReader(split, context, within_documents, restart_positions)
-    n_sequences = min(n_sequences, reader.n_blocks)
-    blocks = np.arange(n_sequences, dtype=np.int64) * reader.n_blocks // n_sequences
+    reader = WindowReader(split, context, within_documents, restart_positions)
+    n_sequences = min(n_sequences, reader.n_windows)
+    windows = np.arange(n_sequences, dtype=np.int64) * reader.n_windows // n_sequences
     pin = torch.device(device).type == "cuda"
     for first in range(0, n_sequences, batch_size):
-        whole = blocks[first : first + batch_size]
+        whole = windows[first : first + batch_size]
         share = -(-len(whole) // world_size)
         mine = whole[rank * share : (rank + 1) * share]
         filling = np.zeros(share - len(mine), np.int64)
@@ -264,7 +259,7 @@ def _make_read(loader: Loader) -> Callable[[], Batch]:
     It holds no reference to the loader, so that the thread ends where that is forgotten.
     """
     reader, batch_size = loader.reader, loader.batch_size
-    order = TrainingOrder(reader.n_blocks, loader.seed)
+    order = TrainingOrder(reader.n_windows, loader.seed)
     share = batch_size // loader.world_size
     mine = slice(loader.rank * share, (loader.rank + 1) * share)
     pin = loader.device.type == "cuda"
@@ -272,9 +267,9 @@ def _make_read(loader: Loader) -> Callable[[], Batch]:
 
     def read() -> Batch:
         nonlocal position
-        blocks = order.blocks(position, batch_size)[mine]
+        windows = order.windows(position, batch_size)[mine]
         position += batch_size
-        return reader.read(blocks, pin)
+        return reader.read(windows, pin)
 
     return read
 

@@ -221,7 +221,7 @@ def _finished_before(
         return manifest
     for _ in stream:
         pass
-    ends = [shard.header for split in prepared.splits for shard in split.shards]
+    ends = [shard.header for split in prepared.splits.values() for shard in split.shards]
     last = max(ends, key=lambda header: header.pieces_read)
     if (last.pieces_read, last.pieces_digest) != (stream.pieces_read, stream.digest):
         raise _changed(config.out)

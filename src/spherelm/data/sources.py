@@ -300,7 +300,7 @@ class HubDataset:
 
 @dataclass(frozen=True)
 class NanoGPTFile(_File):
-    """nanoGPT's raw uint16 tokens, turned back into text by the tokenizer that made them."""
+    """nanoGPT's raw uint16 tokens, decoded by the tokenizer that made them."""
 
     tokenizer: Tokenizer | None
 

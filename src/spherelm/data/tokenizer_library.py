@@ -92,7 +92,7 @@ class LibraryTokenizer(FileTokenizer):
                 content = library.Tokenizer.from_pretrained(name).to_str()
         except Exception as error:  # no network, no such name: the library does not tell them apart
             raise UserError(
-                f"tokenizer {name!r} is no file and cannot be had from the Hugging Face hub "
+                f"tokenizer {name!r} is no file and cannot be loaded from the Hugging Face hub "
                 f"({hub.explain(error, answers)}); give a file or folder"
             ) from None
         return cls(content, name, end_of_document)

@@ -2,7 +2,7 @@
 
 The file `.spherelm` in the folder holds the verb that wrote it (the mark) and, while somebody
 writes, who: host, process and its start. The writer holds a lock of the operating system on that
-file, which ends with the process however it ends. So on one machine a lock that can be had means
+file, which ends with the process however it ends. So on one machine a lock that is free means
 that the last holder is dead, whatever the file says. On a file system that several machines share
 the lock may not reach the others: there a living holder also renews the time of the file, and
 somebody on another machine takes the folder only when that has stopped.
@@ -231,7 +231,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _lives(holder: Holder, folder: Path, locked: bool) -> bool:
-    """Whether the last holder of a folder may still write there, though the lock can be had."""
+    """Whether the last holder of a folder may still write there, though the lock was free."""
     if holder.machine == _machine():
         return not locked and _started(holder.process) == holder.started
     return _shows_life(folder / OWNER, holder)

@@ -6,7 +6,7 @@ import torch
 
 from spherelm.config import RunConfig
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.loader import BlockReader, Loader
+from spherelm.data.loader import Loader, WindowReader
 from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.model.sphere import store_matrices_
@@ -60,7 +60,7 @@ def build_state(run: RunConfig, dataset: TokenDataset, processes: Processes) -> 
 
 def check_data(run: RunConfig, dataset: TokenDataset) -> None:
     """Refuse a data set that the model cannot learn from."""
-    BlockReader(dataset.train, run.model.context, run.data.within_documents)
+    WindowReader(dataset.train, run.model.context, run.data.within_documents)
     if dataset.vocab_size > run.model.vocab_size:
         raise UserError(
             f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "

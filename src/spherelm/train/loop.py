@@ -37,8 +37,7 @@ from spherelm.runs import run_dir as run_dirs
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.runs.state import TrainState
 from spherelm.train.build import build_state, check_data
-from spherelm.train.failures import explained
-from spherelm.train.health import diverged, sphere_metrics
+from spherelm.train.failures import diverged, explained
 from spherelm.train.interrupt import StopRequest
 from spherelm.train.memory import check_fits
 from spherelm.train.parallel.gradients import (
@@ -46,7 +45,7 @@ from spherelm.train.parallel.gradients import (
     clipping_factor,
     squared_norm,
 )
-from spherelm.train.report.recorder import Recorder, Stopwatch
+from spherelm.train.report.recorder import Recorder, Stopwatch, sphere_metrics
 from spherelm.train.report.reporter import Reporter
 from spherelm.train.report.trackers import check_trackers
 from spherelm.train.resume import check_same_run, restore

@@ -8,13 +8,18 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from spherelm import durable, records
 from spherelm.config import RunConfig
 from spherelm.errors import or_say
+from spherelm.model.block import NGPTBlock
+from spherelm.model.sphere import largest_norm_deviation
+from spherelm.model.transformer import Transformer
 from spherelm.runs.metrics import kept_lines, read_lines, what_is_wrong
 from spherelm.runs.run_dir import RunDir
 from spherelm.train.report.reporter import Moment, Reporter
@@ -76,6 +81,29 @@ class RunningMean:
     def update(self, value: float) -> float:
         self._mean = value if self._mean is None else 0.9 * self._mean + 0.1 * value
         return self._mean
+
+
+@torch.no_grad()
+def sphere_metrics(
+    model: Transformer, gather: Callable[[float], list[float]] = lambda mine: [mine]
+) -> dict[str, Any]:
+    """Mean of every alpha and scale per layer, and how far any row is from unit norm (nGPT)."""
+    if model.s_z is None:
+        return {}
+    means: dict[str, list[float]] = {}
+    for block in model.blocks:
+        assert isinstance(block, NGPTBlock)
+        alpha_A, alpha_M = block.eigen_learning_rates()
+        factors = {"alpha_attn": alpha_A, "alpha_mlp": alpha_M}
+        for owner, name in ((block.attention, "s_qk"), (block.mlp, "s_u"), (block.mlp, "s_nu")):
+            factors[name] = getattr(owner, name)()
+        for name, values in factors.items():
+            means.setdefault(name, []).append(round(float(values.mean()), 6))
+    return {
+        **means,
+        "s_z": round(float(model.s_z().mean()), 6),
+        "largest_norm_deviation": max(gather(largest_norm_deviation(model))),
+    }
 
 
 class Recorder:
