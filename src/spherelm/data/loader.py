@@ -70,10 +70,11 @@ class WindowReader:
                 "do not say; make shards of them with `spherelm prepare`"
             )
         # Each shard as overlapping rows: window i is row i, without a copy.
-        self._windows = [
-            sliding_window_view(shard.tokens, context + 1)[::context] if n else None
-            for shard, n in zip(split.shards, per_shard, strict=True)
-        ]
+        self._windows = {
+            number: sliding_window_view(shard.tokens, context + 1)[::context]
+            for number, shard in enumerate(split.shards)
+            if per_shard[number]
+        }
 
     def read(self, windows: NDArray[np.int64], pin: bool = False) -> Batch:
         """Copy the given windows out; each token is widened to int64 on its way."""
@@ -81,43 +82,37 @@ class WindowReader:
         tokens = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
         targets = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
         documents = None
-        shards = np.searchsorted(self._ends, windows, side="right")
-        local = windows - self._firsts[shards]
-        gathered = self._gather(shards, local)  # (B, T + 1)
-        tokens.numpy()[:] = gathered[:, :-1]
-        targets.numpy()[:] = gathered[:, 1:]
         if self.within_documents:
             documents = torch.zeros(shape, dtype=torch.int64, pin_memory=pin)
-            self._number_documents(shards, local, documents.numpy())
+        shards = np.searchsorted(self._ends, windows, side="right")
+        local = windows - self._firsts[shards]
+        for shard in np.unique(shards):
+            rows = np.flatnonzero(shards == shard)
+            found = self._windows[shard][local[rows]]  # (rows, T + 1)
+            tokens.numpy()[rows], targets.numpy()[rows] = found[:, :-1], found[:, 1:]
+            if documents is not None:
+                self._mark_starts(shard, rows, local[rows] * self.context, documents.numpy())
+        if documents is not None:
+            np.cumsum(documents.numpy(), axis=1, out=documents.numpy())
         if documents is None or not self.restart_positions:
             return Batch(tokens, targets, documents)
         positions = restarting_positions(documents)
         return Batch(tokens, targets, documents, positions.pin_memory() if pin else positions)
 
-    def _gather(self, shards: NDArray[np.int64], local: NDArray[np.int64]) -> NDArray[Any]:
-        dtype = self.split.shards[0].tokens.dtype
-        gathered = np.empty((len(local), self.context + 1), dtype)
-        for shard in np.unique(shards):
-            windows = self._windows[shard]
-            assert windows is not None
-            rows = np.flatnonzero(shards == shard)
-            gathered[rows] = windows[local[rows]]
-        return gathered
-
-    def _number_documents(
-        self, shards: NDArray[np.int64], local: NDArray[np.int64], numbers: NDArray[np.int64]
+    def _mark_starts(
+        self,
+        shard: int,
+        rows: NDArray[np.int64],
+        begins: NDArray[np.int64],
+        marks: NDArray[np.int64],
     ) -> None:
-        """Mark where a document starts inside a row; the running sum of the marks numbers it."""
-        begins = local * self.context
-        for shard in np.unique(shards):
-            starts = self.split.shards[shard].starts
-            assert starts is not None
-            rows = np.flatnonzero(shards == shard)
-            first = starts.searchsorted(begins[rows] + 1)
-            last = starts.searchsorted(begins[rows] + self.context)
-            for i in np.flatnonzero(first < last):  # a row inside one document has no mark
-                numbers[rows[i], starts[first[i] : last[i]] - begins[rows[i]]] = 1
-        np.cumsum(numbers, axis=1, out=numbers)
+        """Put a 1 where a document starts inside a row; their running sum numbers documents."""
+        starts = self.split.shards[shard].starts
+        assert starts is not None
+        first = starts.searchsorted(begins + 1)
+        last = starts.searchsorted(begins + self.context)
+        for i in np.flatnonzero(first < last):  # a row inside one document has no mark
+            marks[rows[i], starts[first[i] : last[i]] - begins[i]] = 1
 
 
 def restarting_positions(documents: Tensor) -> Tensor:

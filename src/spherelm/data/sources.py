@@ -25,7 +25,7 @@ from spherelm import records
 from spherelm.data import hub
 from spherelm.data.dataset import read_nanogpt
 from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
-from spherelm.data.tokenizer import Tokenizer, missing_package
+from spherelm.data.tokenizer import Tokenizer, package
 from spherelm.errors import UserError, first_line, or_say
 
 COMPRESSION: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
@@ -232,13 +232,10 @@ class ParquetFile(_File):
         self._open()
 
     def _open(self) -> Any:
+        pyarrow = package("pyarrow", "Parquet")
         try:
-            from pyarrow import ArrowException, parquet
-        except ImportError:
-            raise missing_package("pyarrow", "Parquet") from None
-        try:
-            file = parquet.ParquetFile(self.path)
-        except (OSError, ArrowException) as error:
+            file = package("pyarrow.parquet", "Parquet").ParquetFile(self.path)
+        except (OSError, pyarrow.ArrowException) as error:
             raise UserError(f"{self.path} is not a Parquet file: {first_line(error)}") from None
         _check_column(self.name, self.field, file.schema_arrow.names)
         return file
@@ -268,10 +265,7 @@ class HubDataset:
             _check_column(self.name, self.field, columns)
 
     def _open(self) -> Any:
-        try:
-            import datasets
-        except ImportError:
-            raise missing_package("datasets", "a Hugging Face dataset") from None
+        datasets = package("datasets", "a Hugging Face dataset")
         name, _, rest = self.name.removeprefix(HUB).partition(":")
         config, _, split = rest.partition(":")
         if not name:

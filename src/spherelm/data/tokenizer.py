@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -220,6 +221,10 @@ def fingerprint_of(*parts: bytes | str) -> str:
     return digest.hexdigest()
 
 
-def missing_package(package: str, purpose: str) -> UserError:
-    """What to say when a package of the `data` extra is not installed."""
-    return UserError(f"{purpose} needs the package {package}: pip install 'spherelm[data]'")
+def package(name: str, purpose: str) -> Any:
+    """A package of the `data` extra, imported; where it is not installed, how that is done."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        said = f"{purpose} needs the package {name}: pip install 'spherelm[data]'"
+        raise UserError(said) from None

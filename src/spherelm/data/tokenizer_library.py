@@ -20,7 +20,7 @@ from spherelm.data.tokenizer import (
     FileTokenizer,
     bytes_of_piece,
     fingerprint_of,
-    missing_package,
+    package,
 )
 from spherelm.errors import UserError, first_line, or_say
 
@@ -167,11 +167,7 @@ def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
 
 
 def _library() -> Any:
-    try:
-        import tokenizers
-    except ImportError:
-        raise missing_package("tokenizers", "this tokenizer") from None
-    return tokenizers
+    return package("tokenizers", "this tokenizer")
 
 
 def _byte_level(model: Any) -> Any:

@@ -12,7 +12,7 @@ from spherelm.data.tokenizer import (
     FileTokenizer,
     bytes_of_piece,
     fingerprint_of,
-    missing_package,
+    package,
 )
 from spherelm.errors import UserError, or_say
 
@@ -23,10 +23,7 @@ class SentencePieceTokenizer(FileTokenizer):
     kind = "sentencepiece"
 
     def __init__(self, content: bytes, name: str, end_of_document: str | None = None) -> None:
-        try:
-            import sentencepiece
-        except ImportError:
-            raise missing_package("sentencepiece", "a SentencePiece model") from None
+        sentencepiece = package("sentencepiece", "a SentencePiece model")
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
         except RuntimeError:
