@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 class UserError(ValueError):
@@ -45,3 +47,12 @@ def shortened(value: object, longest: int = 100) -> str:
     """A value as Python writes it, cut to `longest` characters."""
     text = repr(value)
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def package(name: str, purpose: str, extra: str = "data") -> Any:
+    """A package that is an extra of ours, imported; where it is not there, how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        said = f"{purpose} needs the package {name}: pip install 'spherelm[{extra}]'"
+        raise UserError(said) from None

@@ -25,8 +25,8 @@ from spherelm import records
 from spherelm.data import hub
 from spherelm.data.dataset import read_nanogpt
 from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
-from spherelm.data.tokenizer import Tokenizer, package
-from spherelm.errors import UserError, first_line, or_say
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError, first_line, or_say, package
 
 COMPRESSION: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 TEXT = (".txt", ".text", ".md")

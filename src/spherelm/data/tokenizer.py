@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -219,12 +218,3 @@ def fingerprint_of(*parts: bytes | str) -> str:
         part = part.encode() if isinstance(part, str) else part
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
-
-
-def package(name: str, purpose: str) -> Any:
-    """A package of the `data` extra, imported; where it is not installed, how that is done."""
-    try:
-        return importlib.import_module(name)
-    except ImportError:
-        said = f"{purpose} needs the package {name}: pip install 'spherelm[data]'"
-        raise UserError(said) from None

@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 
 from spherelm import records
 from spherelm.data import hub
-from spherelm.data.tokenizer import (
-    FileTokenizer,
-    bytes_of_piece,
-    fingerprint_of,
-    package,
-)
-from spherelm.errors import UserError, first_line, or_say
+from spherelm.data.tokenizer import FileTokenizer, bytes_of_piece, fingerprint_of
+from spherelm.errors import UserError, first_line, or_say, package
 
 END_OF_TEXT = "<|endoftext|>"
 USUAL_ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")

@@ -8,13 +8,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm.data.tokenizer import (
-    FileTokenizer,
-    bytes_of_piece,
-    fingerprint_of,
-    package,
-)
-from spherelm.errors import UserError, or_say
+from spherelm.data.tokenizer import FileTokenizer, bytes_of_piece, fingerprint_of
+from spherelm.errors import UserError, or_say, package
 
 
 class SentencePieceTokenizer(FileTokenizer):

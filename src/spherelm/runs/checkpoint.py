@@ -208,10 +208,9 @@ def prune(folder: Path, keep_last: int) -> None:
     """Remove all but the newest `keep_last` checkpoints and the one of the best validation loss."""
     found = list_checkpoints(folder)
     keep = set(found[-keep_last:])
-    losses = {path: _validation_loss(path) for path in found}
-    measured = [path for path in found if losses[path] is not None]
-    if measured:
-        keep.add(min(measured, key=lambda path: losses[path] or 0.0))
+    losses = {path: loss for path in found if (loss := _validation_loss(path)) is not None}
+    if losses:
+        keep.add(min(losses, key=losses.__getitem__))
     for path in found:
         if path not in keep:
             doomed = path.with_name(f".{path.name}.removing")  # half removed is never chosen

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
-from spherelm.errors import UserError, first_line
+from spherelm.errors import UserError, first_line, package
 
 
 class Tracker(Protocol):
@@ -46,13 +46,7 @@ def check_trackers(run: RunConfig) -> None:
 
 
 def _wandb() -> Any:
-    try:
-        import wandb
-    except ModuleNotFoundError:
-        raise UserError(
-            "train.wandb_project needs Weights & Biases: pip install 'spherelm[track]'"
-        ) from None
-    return wandb
+    return package("wandb", "train.wandb_project", "track")
 
 
 def _logged_in() -> bool:
