@@ -18,8 +18,11 @@ class UserError(ValueError):
     """A mistake in what the user gave us; the message is one line and names the remedy."""
 
     exit_status = 2
-    everywhere = False
-    """Whether all processes of a run raise it alike, so that the first alone needs to say it."""
+
+    def __init__(self, message: str, everywhere: bool = False) -> None:
+        super().__init__(message)
+        self.everywhere = everywhere
+        """Whether all processes of a run raise it alike: then the first one says it for all."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

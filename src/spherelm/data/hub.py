@@ -27,11 +27,6 @@ PATIENCE = 4.0
 """Seconds that a connection to the hub may take."""
 
 
-def host() -> str:
-    """The machine that the hub's libraries ask."""
-    return urllib.parse.urlsplit(_endpoint()).hostname or "huggingface.co"
-
-
 def may_be_a_name(spec: str) -> bool:
     """Whether `spec` can be a name on the hub, NAME or OWNER/NAME, rather than a path misspelt."""
     if not re.fullmatch(r"[\w][\w.\-]*(/[\w][\w.\-]*)?", spec, re.ASCII):
@@ -78,19 +73,20 @@ def _is_offline() -> bool:
 def explain(error: Exception, answers: bool) -> str:
     """Why something could not be loaded, in a few words."""
     if not answers:
-        return f"it is not in the cache, and {host()} does not answer"
+        return f"it is not in the cache, and {_endpoint().hostname} does not answer"
     return first_line(error)
 
 
-def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+def _endpoint() -> urllib.parse.SplitResult:
+    """Where the hub's libraries ask."""
+    return urllib.parse.urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
 
 def answers() -> bool:
     """Whether the hub, or the proxy on the way to it, takes a connection; not asked if offline."""
     if _is_offline():
         return False
-    way = urllib.parse.urlsplit(_endpoint())
+    way = _endpoint()
     proxy = urllib.request.getproxies().get(way.scheme)
     if proxy and not urllib.request.proxy_bypass(way.hostname or ""):
         way = urllib.parse.urlsplit(proxy)

@@ -49,9 +49,7 @@ def agree(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wai
     except DistError:
         verdict = "rank 0 ended before all processes had started"
     if verdict:
-        error = UserError(verdict)
-        error.everywhere = True
-        raise error
+        raise UserError(verdict, everywhere=True)
 
 
 def _ask(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wait: float) -> str:

@@ -170,9 +170,8 @@ class Processes:
             complaint = str(error)
         for number, said in enumerate(self.gather(complaint)):
             if said:
-                shared = UserError(said if self.world_size == 1 else f"rank {number}: {said}")
-                shared.everywhere = True
-                raise shared
+                who = "" if self.world_size == 1 else f"rank {number}: "
+                raise UserError(f"{who}{said}", everywhere=True)
 
     def from_main(self, act: Callable[[], T]) -> T:
         """What `act` returns in the main process, or its error, in all of them."""

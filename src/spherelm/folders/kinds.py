@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 OWNER = ".spherelm"
@@ -31,14 +32,13 @@ class Kind:
     """Every path in it: one pattern for each part, divided by /; ** is anything below."""
     signs: tuple[tuple[str, ...], ...] = ()
     """Files that together only this verb writes: they stand for a mark where there is none."""
-    _parts: tuple[tuple[re.Pattern[str] | None, ...], ...] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        parts = tuple(
-            tuple(None if part == _ANYTHING else re.compile(part) for part in name.split("/"))
+    @cached_property
+    def _parts(self) -> list[list[re.Pattern[str] | None]]:
+        return [
+            [None if part == _ANYTHING else re.compile(part) for part in name.split("/")]
             for name in (*self.names, re.escape(OWNER))
-        )
-        object.__setattr__(self, "_parts", parts)
+        ]
 
     def signed(self, folder: Path) -> bool:
         """Whether `folder` shows the signs of this verb."""

@@ -76,11 +76,8 @@ def diverged(
         f"{name}: weights {weights:.3g}, gradients {gradients:.3g}"
         for name, weights, gradients in layer_norms(model, processes)
     )
-    error = Diverged(
-        f"the {what} became {number} at step {step}; {rescue}; norms by layer: {norms}"
-    )
-    error.everywhere = True
-    return error
+    said = f"the {what} became {number} at step {step}; {rescue}; norms by layer: {norms}"
+    return Diverged(said, everywhere=True)
 
 
 @torch.no_grad()

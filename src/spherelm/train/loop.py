@@ -10,7 +10,6 @@ What must survive a restart is `TrainState`; how the phases follow each other, `
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import signal
 from collections.abc import Iterator, Mapping
@@ -63,11 +62,11 @@ class TrainResult:
     stopped_by: signal.Signals | None = None
 
 
-@dataclass(frozen=True)
-class StepOutcome:
-    """What a step leaves on the device: read when the next one is under way."""
+@dataclass
+class Step:
+    """A step that was taken, and whose numbers are read when the next one is under way."""
 
-    step: int
+    number: int
     lr: float
     values: Tensor
     """(4,): loss, norm of the gradient, and how many processes wish to stop and have written."""
@@ -166,22 +165,22 @@ class Trainer:
         but at once where an evaluation or a checkpoint waits for the device anyway.
         """
         state, train = self.state, self.run.train
-        before: StepOutcome | None = None
+        before: Step | None = None
         with contextlib.closing(state.loader), contextlib.closing(self.recorder), self.stop:
             while state.step < train.steps and not self.stopping:
-                outcome = self._take_step()
+                step = self._take_step()
                 self._conclude(before)  # the device computes this step meanwhile
                 if self.device.type == "cpu":  # nothing to wait for: a signal costs no other step
-                    self.stopping |= bool(outcome.values[2] > 0)
+                    self.stopping |= bool(step.values[2] > 0)
                 evaluates, saves = self._due(train.eval_every), self._due(train.checkpoint_every)
                 if evaluates or saves:
-                    outcome = dataclasses.replace(outcome, values=outcome.values.cpu())  # waits
-                before = dataclasses.replace(outcome, seconds=self.clock.lap())
+                    step.values = step.values.cpu()  # waits for the device
+                step.seconds = self.clock.lap()
                 if evaluates:
-                    before = dataclasses.replace(before, measured=self._measure())
+                    step.measured = self._measure()
                 if evaluates or saves:
-                    self._conclude(before)
-                    before = None
+                    self._conclude(step)
+                before = None if evaluates or saves else step
                 if saves:
                     self._save()
             if state.step < train.steps:
@@ -204,7 +203,7 @@ class Trainer:
 
     # ------------------------------------------------------------------ one step
 
-    def _take_step(self) -> StepOutcome:
+    def _take_step(self) -> Step:
         run, model, optimizer = self.run, self.state.model, self.state.optimizer
         lr = cosine_schedule(
             self.state.step,
@@ -228,7 +227,7 @@ class Trainer:
             optimizer.scale_gradients(clipping_factor(values[1], run.optim.grad_clip))
         optimizer.step()
         self.state.step += 1
-        return StepOutcome(self.state.step, lr, values)
+        return Step(self.state.step, lr, values)
 
     def _at(self, what: str) -> None:
         """Note where in a step we are; the first one compiles kernels, and may take its time."""
@@ -269,45 +268,45 @@ class Trainer:
 
     # ------------------------------------------------------------------ what follows from a step
 
-    def _conclude(self, outcome: StepOutcome | None) -> None:
+    def _conclude(self, step: Step | None) -> None:
         """Read the numbers of a step, if one waits, and do what they call for."""
-        if outcome is None:
+        if step is None:
             return
-        loss, grad_norm, wish_to_stop, have_written = self._read(outcome)
+        loss, grad_norm, wish_to_stop, have_written = self._read(step)
         self.stopping |= wish_to_stop > 0
         if have_written == self.processes.world_size:
             self._name_checkpoint()
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             last_good = checkpoints.latest(self.run_dir.checkpoints)
             model = self.state.model
-            raise diverged(model, self.processes, outcome.step, loss, grad_norm, last_good)
-        self._record(outcome, loss, grad_norm)
+            raise diverged(model, self.processes, step.number, loss, grad_norm, last_good)
+        self._record(step, loss, grad_norm)
 
-    def _read(self, outcome: StepOutcome) -> list[float]:
+    def _read(self, step: Step) -> list[float]:
         """The numbers of a step, when the device has them."""
-        first = outcome.step == self.first_step + 1
-        self.processes.at(f"step {outcome.step}, the device", long=first, waits=True)
-        values: list[float] = outcome.values.tolist()
-        self.processes.at(f"step {outcome.step}, its metrics")
+        first = step.number == self.first_step + 1
+        self.processes.at(f"step {step.number}, the device", long=first, waits=True)
+        values: list[float] = step.values.tolist()
+        self.processes.at(f"step {step.number}, its metrics")
         return values
 
-    def _record(self, outcome: StepOutcome, loss: float, grad_norm: float) -> None:
+    def _record(self, step: Step, loss: float, grad_norm: float) -> None:
         """The lines of a step; speed's now and then has the seconds and memory of every process."""
         metrics = {
-            "step": outcome.step,
-            "tokens": outcome.step * self.run.tokens_per_step,
+            "step": step.number,
+            "tokens": step.number * self.run.tokens_per_step,
             "loss": loss,
-            "lr": outcome.lr,
+            "lr": step.lr,
             "grad_norm": grad_norm,
-            **outcome.measured,
+            **step.measured,
         }
         mine = {
-            "seconds": round(outcome.seconds, 6),
+            "seconds": round(step.seconds, 6),
             "peak_memory_bytes": peak_memory(self.device),
         }
-        fast = round(self.run.tokens_per_step / outcome.seconds, 1)
-        speed: dict[str, Any] = {"step": outcome.step, "tokens_per_second": fast, **mine}
-        if self.processes.world_size > 1 and outcome.step % self.run.train.log_every == 0:
+        fast = round(self.run.tokens_per_step / step.seconds, 1)
+        speed: dict[str, Any] = {"step": step.number, "tokens_per_second": fast, **mine}
+        if self.processes.world_size > 1 and step.number % self.run.train.log_every == 0:
             speed["ranks"] = self.processes.gather(mine)
         self.recorder.record(metrics, speed, self.state.val_loss)
 
