@@ -90,6 +90,7 @@ def test_missing_and_damaged_files_are_refused_by_name(make_dataset: MakeDataset
         (header, sealed[header].replace('"text_bytes": 15', '"text_bytes": 25'), "its checksum"),
         (header, good[header].replace('"documents": 50', '"documents": true'), "cannot be True"),
         (manifest, good[manifest].replace("1000", "1001"), "dataset.json is damaged"),
+        (manifest, good[manifest].replace('"shards": 2', '"shards": 0'), "split has no shards"),
         (manifest, sealed[manifest].replace("1000", "1001"), "its checksum"),
         (manifest, "[" * 100_000, "dataset.json is damaged: it is nested too deep"),
         (manifest, "9" * 5000, "dataset.json is damaged: it is not a JSON object"),

@@ -205,6 +205,24 @@ def test_a_forgotten_loader_ends_its_thread(make_dataset: MakeDataset) -> None:
     assert not reader.is_alive()
 
 
+def test_an_error_of_reading_ahead_is_raised_where_its_batch_is_asked_for(
+    make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = Loader(make_dataset([500]).train, context=16, batch_size=8, seed=0)
+    read, calls = loader.reader.read, iter(range(100))
+
+    def broken(*arguments: object) -> object:
+        if next(calls) == 2:
+            raise OSError("the disk is gone")
+        return read(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loader.reader, "read", broken)
+    assert next(loader).tokens.shape == next(loader).tokens.shape == (8, 16)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(loader)
+    loader.close()
+
+
 @pytest.mark.gpu
 def test_batches_arrive_on_the_device(make_dataset: MakeDataset) -> None:
     data = make_dataset([2000])

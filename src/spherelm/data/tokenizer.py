@@ -31,20 +31,13 @@ KINDS = {"tokenizers": "tokenizer.json", "sentencepiece": "tokenizer.model"}
 class Tokenizer(Protocol):
     """Text to ids and back."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def vocab_size(self) -> int:
-        """One more than the largest id."""
-
-    @property
-    def end_of_document(self) -> int:
-        """The id that ends every document; text never encodes to it."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with anything that would change the ids of a text."""
+    name: str
+    vocab_size: int
+    """One more than the largest id."""
+    end_of_document: int
+    """The id that ends every document; text never encodes to it."""
+    fingerprint: str
+    """Changes with anything that would change the ids of a text."""
 
     @property
     def token_bytes(self) -> NDArray[np.int64]:

@@ -33,7 +33,7 @@ def resolve(out: str | Path) -> Path:
         if path.exists() and not path.is_dir():
             raise UserError(f"{out} is a file; --out must be a folder")
         if Path(out).is_symlink() and not path.exists():
-            raise UserError(f"--out {out} is a link that leads nowhere; choose another --out")
+            raise _elsewhere(f"--out {out} is a link that leads nowhere")
     return path
 
 
@@ -64,18 +64,15 @@ def check_apart(out: str | Path, inputs: Sequence[Input]) -> None:
             continue
         source = Path(given).resolve()
         if source == target:
-            raise UserError(f"--out {out} is an input, too; choose another --out")
+            raise _elsewhere(f"--out {out} is an input, too")
         if source in target.parents and source.is_dir():
-            raise UserError(f"--out {out} lies inside the input {given}; choose another --out")
+            raise _elsewhere(f"--out {out} lies inside the input {given}")
         if target in source.parents:
-            raise UserError(f"--out {out} holds the input {given}; choose another --out")
+            raise _elsewhere(f"--out {out} holds the input {given}")
     for above in target.parents:
         verb = read_record(above).verb
         if verb is not None and not owners.holds(above):
-            raise UserError(
-                f"--out {out} lies inside {above}, which `spherelm {verb}` wrote; "
-                "choose another --out"
-            )
+            raise _elsewhere(f"--out {out} lies inside {above}, which `spherelm {verb}` wrote")
 
 
 def check_own(out: str | Path, kind: Kind) -> None:
@@ -85,19 +82,17 @@ def check_own(out: str | Path, kind: Kind) -> None:
     path = resolve(out)
     verb = read_record(path).verb
     if verb is not None and verb != kind.verb:
-        raise UserError(
-            f"{out} was written by `spherelm {verb}`, not by `spherelm {kind.verb}`; "
-            "choose another --out"
-        )
+        raise _elsewhere(f"{out} was written by `spherelm {verb}`, not by `spherelm {kind.verb}`")
     with _readable(out):
         foreign = stranger(path, kind)
         if foreign is None and verb is None and not kind.signed(path):
             foreign = min(entry for entry in os.listdir(path) if entry != OWNER)
     if foreign is not None:
-        raise UserError(
-            f"{out} holds {foreign}, which `spherelm {kind.verb}` did not write; "
-            "choose another --out"
-        )
+        raise _elsewhere(f"{out} holds {foreign}, which `spherelm {kind.verb}` did not write")
+
+
+def _elsewhere(why: str) -> UserError:
+    return UserError(f"{why}; choose another --out")
 
 
 def check(out: str | Path, kind: Kind, *, force: bool, inputs: Sequence[Input] = ()) -> None:
