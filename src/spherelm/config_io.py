@@ -117,6 +117,8 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
         if sealed:
             _check_seal(content, path)
         return tomllib.loads(content.decode())
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"cannot read the config {path}: {error.strerror}") from None
     except RecursionError:

@@ -47,21 +47,21 @@ def use(answers: bool) -> Iterator[None]:
     if answers:
         yield
         return
-    places: list[tuple[MutableMapping[str, Any], Any]] = [(os.environ, "1")]
-    for module in ("huggingface_hub.constants", "datasets.config"):
-        with contextlib.suppress(ImportError):
-            places.append((vars(importlib.import_module(module)), True))
-    before = [place.get(OFFLINE) for place, _ in places]
-    try:
-        for place, value in places:
-            place[OFFLINE] = value
+    with contextlib.ExitStack() as later:
+        _switch(os.environ, "1", later)  # first: the libraries look there when they are imported
+        for module in ("huggingface_hub.constants", "datasets.config"):
+            with contextlib.suppress(ImportError):
+                _switch(vars(importlib.import_module(module)), True, later)
         yield
-    finally:
-        for (place, _), value in zip(places, before, strict=True):
-            if value is None:
-                del place[OFFLINE]
-            else:
-                place[OFFLINE] = value
+
+
+def _switch(place: MutableMapping[str, Any], value: object, later: contextlib.ExitStack) -> None:
+    before = place.get(OFFLINE)
+    place[OFFLINE] = value
+    if before is None:
+        later.callback(place.pop, OFFLINE)
+    else:
+        later.callback(place.__setitem__, OFFLINE, before)
 
 
 def _is_offline() -> bool:
