@@ -114,20 +114,14 @@ def field(
     return value
 
 
-# A folder may come from anywhere: what its files say is data. A name that was read from a file may
-# point only to a file that lies beside it, never up, down or elsewhere.
-
-
-def is_plain(name: Any) -> bool:
-    """Whether `name` names a file in the folder it is read in, and can name nothing else."""
-    if not isinstance(name, str) or name in ("", ".", ".."):
-        return False
-    return not any(c in '/\\:"<>|?*' or not c.isprintable() for c in name)
-
-
 def beside(file: Path, name: Any) -> Path:
-    """The path of `name`, which `file` gave, in the folder of `file`."""
-    if not is_plain(name):
+    """The path of `name`, which `file` gave, in the folder of `file`.
+
+    A folder may come from anywhere: what its files say is data. A name that was read from one may
+    point only to a file that lies beside it, never up, down or elsewhere.
+    """
+    odd = not isinstance(name, str) or name in ("", ".", "..")
+    if odd or any(c in '/\\:"<>|?*' or not c.isprintable() for c in name):
         raise damaged(file, f"{shortened(name)} is not the name of a file beside it")
     return file.parent / name
 

@@ -36,8 +36,7 @@ def may_be_a_name(spec: str) -> bool:
 
 def nearest_here(name: str) -> str | None:
     """The file or folder beside us whose name is almost `name`."""
-    names = os.listdir()
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name, os.listdir(), n=1, cutoff=0.8)
     return close[0] if close else None
 
 

@@ -46,13 +46,8 @@ class Kind:
 
     def knows(self, path: Sequence[str], folder: bool = False) -> bool:
         """Whether the verb writes this path, or a folder on the way to one."""
-        path = [_plain(part) for part in path]
+        path = [m[1] if (m := _TEMPORARY.fullmatch(part)) else part for part in path]
         return any(_fits(path, parts, folder) for parts in self._parts)
-
-
-def _plain(part: str) -> str:
-    found = _TEMPORARY.fullmatch(part)
-    return found[1] if found else part
 
 
 def _fits(path: Sequence[str], parts: Sequence[re.Pattern[str] | None], folder: bool) -> bool:
