@@ -104,8 +104,8 @@ def _machine() -> dict[str, Any]:
 
 def measure_loader(seconds: float) -> list[dict[str, Any]]:
     """Tokens per second of the loader, its thread included, on one core."""
-    from spherelm.data.dataset import open_dataset
     from spherelm.data.loader import Loader
+    from spherelm.data.open import open_dataset
 
     split = open_dataset(verify=True).train  # verifying reads all: the page cache is warm
     rows = []
@@ -233,7 +233,7 @@ def _tokenizer(spec: str | None) -> LibraryTokenizer:
 def _builtin_documents() -> list[str]:
     import numpy as np
 
-    from spherelm.data.dataset import open_dataset
+    from spherelm.data.open import open_dataset
 
     dataset = open_dataset()
     tokenizer = dataset.tokenizer()

@@ -16,7 +16,6 @@ from torch import nn
 
 from spherelm import presets
 from spherelm.bench.shares import shares
-from spherelm.bench.step import Mode
 from spherelm.bench.timing import Timing, milliseconds
 from spherelm.config import RunConfig
 from spherelm.model.config import Arch
@@ -28,7 +27,7 @@ from spherelm.ops.device import products
 from spherelm.ops.names import AttentionBackend
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
 from spherelm.train.memory import check_fits
-from spherelm.train.parallel.compile import compile_blocks
+from spherelm.train.parallel.shard import compile_blocks
 
 PEAK_FLOPS = 989e12
 """Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
@@ -41,7 +40,7 @@ class StepResult:
 
     size: str
     arch: Arch
-    mode: Mode
+    mode: str
     tokens: int
     step_ms: Timing
     first_step_s: float
@@ -67,7 +66,7 @@ class StepResult:
 def measure_steps(
     size: str,
     archs: Sequence[Arch],
-    mode: Mode,
+    mode: str,
     *,
     device: torch.device,
     tokens: int | None,
@@ -107,7 +106,7 @@ class _Built:
     """A step that has run a few times: compiled, and its memory known."""
 
     def __init__(
-        self, run: RunConfig, mode: Mode, tokens: int | None, device: torch.device, ops: Choice
+        self, run: RunConfig, mode: str, tokens: int | None, device: torch.device, ops: Choice
     ) -> None:
         if tokens is None:
             tokens = 32768 if device.type == "cuda" else run.tokens_per_step
@@ -137,7 +136,7 @@ def _wait(device: torch.device) -> None:
 
 
 def training_step(
-    run: RunConfig, mode: Mode, batch: int, device: torch.device, ops: Choice
+    run: RunConfig, mode: str, batch: int, device: torch.device, ops: Choice
 ) -> Callable[[], object]:
     """A function that trains for one step on fixed random tokens."""
     torch.manual_seed(run.train.seed)

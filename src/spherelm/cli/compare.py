@@ -72,7 +72,7 @@ def main(argv: list[str]) -> int:
 def _compare(flags: CompareFlags) -> int:
     from spherelm.compare import pair as comparing
     from spherelm.compare.display import open_display
-    from spherelm.data.dataset import open_dataset
+    from spherelm.data.open import open_dataset
     from spherelm.ops.device import choose_device
     from spherelm.train.memory import check_fits
 

@@ -31,9 +31,9 @@ from spherelm.folders.kinds import COMPARE
 from spherelm.folders.place import Input
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.train.loop import TrainResult, train
-from spherelm.train.metrics import read_metrics
 from spherelm.train.report.reporter import Reporter
 from spherelm.train.resume import check_same_run
 
