@@ -18,8 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from spherelm.bench.report import Report, Table
-from spherelm.validate import require_int, require_positive
+from spherelm.bench.report import BenchFlags, Report, Table
 
 if TYPE_CHECKING:
     from spherelm.data.tokenizer_library import LibraryTokenizer
@@ -33,7 +32,7 @@ VOCAB_SIZE = 16384
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(BenchFlags):
     """Speed of the loader on one core, and of `prepare` beside the bare tokenizer library."""
 
     text: str | None = None
@@ -46,14 +45,6 @@ class Flags:
     """Rounds of tokenizing, of which the best counts."""
     workers: int | None = None
     """Processes of `prepare` and threads of the library. Unset: all cores."""
-    json: bool = False
-    """Print one JSON object."""
-
-    def __post_init__(self) -> None:
-        require_positive("--seconds", self.seconds)
-        require_int("--rounds", self.rounds)
-        if self.workers is not None:
-            require_int("--workers", self.workers)
 
 
 @dataclass(frozen=True)

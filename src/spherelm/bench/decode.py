@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spherelm.bench.report import Report, Table, environment
+from spherelm.bench.report import DeviceFlags, Report, Table, environment
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.validate import require_int
@@ -25,7 +25,7 @@ Mode = Literal["fused", "compiled", "graph", "eager"]
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(DeviceFlags):
     """Speed of generation against the bound that the memory sets, GPT beside nGPT."""
 
     size: str | None = None
@@ -45,17 +45,10 @@ class Flags:
     """Lengths of prompts for the time to the first token."""
     repeats: int = 5
     """Generations that are timed."""
-    device: str = "auto"
-    """cpu, cuda, or auto for the fastest there is."""
-    json: bool = False
-    """Print one JSON object."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "prompt", "repeats"):
-            require_int(f"--{name}", getattr(self, name))
+        super().__post_init__()
         require_int("--new", self.new, at_least=2)  # the first token and the others are told apart
-        for length in self.prompts:
-            require_int("--prompts", length)
         if not self.archs:
             raise UserError("--archs needs gpt, ngpt or both")
 

@@ -12,8 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from spherelm.bench.report import Report, Table, environment
-from spherelm.validate import require_int
+from spherelm.bench.report import DeviceFlags, Report, Table, environment
 
 if TYPE_CHECKING:
     import torch
@@ -23,25 +22,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(DeviceFlags):
     """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
 
     tokens: int | None = None
     """Tokens of the batch. Unset: 32768 on CUDA, else 1024."""
     d_model: int | None = None
     """Width of the model. Unset: 1024 on CUDA, else 128."""
-    repeats: int = 20
-    """Runs that are timed."""
-    device: str = "auto"
-    """cpu, cuda, or auto for the fastest there is."""
-    json: bool = False
-    """Print one JSON object."""
-
-    def __post_init__(self) -> None:
-        require_int("--repeats", self.repeats)
-        for name, value in (("--tokens", self.tokens), ("--d-model", self.d_model)):
-            if value is not None:
-                require_int(name, value)
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from spherelm.bench.report import Report, Table, environment
+from spherelm.bench.report import DeviceFlags, Report, Table, environment
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.ops.names import AttentionBackend
-from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     from spherelm.bench.training import StepResult
@@ -30,7 +29,7 @@ Mode = Literal["kernels", "kernels-eager", "compiled", "compiled-model", "refere
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(DeviceFlags):
     """Time, throughput and memory of a training step, GPT beside nGPT."""
 
     sizes: tuple[str, ...] = ()
@@ -41,19 +40,11 @@ class Flags:
     """Ways to execute them. Unset: kernels, compiled and reference on CUDA, else reference."""
     tokens: int | None = None
     """Tokens a step. Unset: 32768 on CUDA, else the preset's."""
-    repeats: int = 20
-    """Steps of each model that are timed, after some that are not."""
     attention: AttentionBackend = "auto"
     """Which attention to use; auto takes the fastest that applies."""
-    device: str = "auto"
-    """cpu, cuda, or auto for the fastest there is."""
-    json: bool = False
-    """Print one JSON object."""
 
     def __post_init__(self) -> None:
-        require_int("--repeats", self.repeats)
-        if self.tokens is not None:
-            require_int("--tokens", self.tokens)
+        super().__post_init__()
         if not self.archs:
             raise UserError("--archs needs gpt, ngpt or both")
 

@@ -13,7 +13,7 @@ from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import long_forms, parse, value_of
 from spherelm.model.config import Arch
-from spherelm.validate import require_positive
+from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
     from spherelm.compare.display import Display
@@ -52,6 +52,9 @@ class CompareFlags:
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
 
 def main(argv: list[str]) -> int:
     from spherelm import presets
@@ -76,9 +79,6 @@ def _compare(flags: CompareFlags) -> int:
     from spherelm.ops.device import choose_device
     from spherelm.train.memory import check_fits
 
-    for name, rate in (("--gpt-lr", flags.gpt_lr), ("--ngpt-lr", flags.ngpt_lr)):
-        if rate is not None:
-            require_positive(name, rate)
     out = Path(flags.out)
     dataset = open_dataset(flags.data.path)
     comparing.check_data(dataset)

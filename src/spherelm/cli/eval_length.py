@@ -13,7 +13,6 @@ import tyro
 from spherelm.cli.saved_model import ModelsFlags, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
-from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,10 +43,8 @@ class LengthFlags(ModelsFlags):
 
 def main(argv: list[str]) -> int:
     flags = parse_for_model(LengthFlags, argv, "eval length")
-    if not flags.runs or not flags.lengths or min(flags.lengths) < 1:
-        raise UserError("eval length needs at least one run, and lengths of at least 1")
-    if flags.limit is not None:
-        require_int("--limit", flags.limit)
+    if not flags.runs or not flags.lengths:
+        raise UserError("eval length needs at least one run and one length")
     for run in flags.runs:
         if flags.runs.count(run) > 1:
             raise UserError(f"{run} is named twice; name each run once")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.console import print_table, show
-from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     import torch
@@ -45,9 +44,6 @@ def main(argv: list[str]) -> int:
     from spherelm.eval.tasks.catalog import choose_tasks
 
     tasks = choose_tasks(flags.tasks)
-    if flags.limit is not None:
-        require_int("--limit", flags.limit)
-    require_int("--batch-size", flags.batch_size)
     data = None if flags.data is None else Path(flags.data)
 
     from spherelm.folders import kinds, place

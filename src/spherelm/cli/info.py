@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import parse
+from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
     from spherelm.config import RunConfig
@@ -33,6 +34,9 @@ class InfoFlags:
     """Numbers of GPUs, such as 1 2 4 8 16 32 64."""
     json: bool = False
     """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
 
 
 def main(argv: list[str]) -> int:
@@ -103,10 +107,7 @@ def _print(report: dict[str, Any]) -> None:
 
 def _memory_by_gpus(flags: InfoFlags) -> int:
     from spherelm.train.memory import training_memory
-    from spherelm.validate import require_int
 
-    for number in flags.world_size:
-        require_int("--world-size", number)
     names = CLUSTER_PRESETS if flags.preset is None else (flags.preset,)
     runs = {name: _run(name, flags) for name in names}
     memory = {

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from spherelm.errors import UserError
 from spherelm.folders import place
 from spherelm.folders.kinds import PREPARE
 from spherelm.folders.owner import Owner
-from spherelm.validate import require_choice, require_fraction, require_int
+from spherelm.validate import Fraction, check_fields, require_int
 
 BATCH = 1 << 18
 """Letters of a batch: about a hundred milliseconds of tokenizing."""
@@ -49,9 +49,9 @@ class PrepareConfig:
     train_tokenizer: int | None = None
     end_of_document: str | None = None
     field: str = "text"
-    val_fraction: float | None = None
+    val_fraction: Fraction | None = None
     val: tuple[str, ...] = ()
-    dtype: str = "auto"
+    dtype: Literal["auto", "uint16", "uint32"] = "auto"
     shard_tokens: int = 1 << 26
     workers: int | None = None
 
@@ -63,20 +63,15 @@ class PrepareConfig:
             raise UserError(f"out must be a Path, not {self.out!r}")
         if not self.inputs:
             raise UserError("there is no input: name files, folders, globs, hf:NAME or - for stdin")
+        check_fields(self, "--")
         if self.train_tokenizer is not None:
             require_int("--train-tokenizer", self.train_tokenizer, at_most=2**31)
         if self.tokenizer is not None and self.train_tokenizer is not None:
             raise UserError("--tokenizer and --train-tokenizer cannot be given together; give one")
         if self.val and self.val_fraction is not None:
             raise UserError("--val and --val-fraction cannot be given together; give one")
-        if self.val_fraction is not None:
-            require_fraction("--val-fraction", self.val_fraction)
         if [*self.inputs, *self.val].count("-") > (self.train_tokenizer is None):
             raise UserError("stdin (-) can be read once: not for two inputs or --train-tokenizer")
-        require_choice("--dtype", self.dtype, ("auto", "uint16", "uint32"))
-        require_int("--shard-tokens", self.shard_tokens)
-        if self.workers is not None:
-            require_int("--workers", self.workers)
 
     @property
     def fraction(self) -> float:
