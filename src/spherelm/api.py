@@ -101,18 +101,13 @@ def generate(
     """
     if not isinstance(prompt, str):
         raise UserError(f"prompt must be a text, not {prompt!r}")
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     loaded = model if isinstance(model, Loaded) else load(model, device=device)
     there = loaded.model.E_input.device
     cpu_isa.before_products(dtype, there.type)
     engine = Engine(loaded.model, torch.bfloat16 if uses_bf16(dtype, there) else torch.float32)
+    tokenizer, ids = loaded.tokenizer, [encode_prompt(loaded.tokenizer, prompt)]
     (text,) = generate_text(
-        engine,
-        loaded.tokenizer,
-        [encode_prompt(loaded.tokenizer, prompt)],
-        max_new_tokens=max_tokens,
-        sampling=sampling,
-        seed=seed,
-        stop=stop,
+        engine, tokenizer, ids, max_new_tokens=max_tokens, sampling=sampling, stop=stop
     )
     return text

@@ -24,7 +24,8 @@ def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch
 
     Empty where the data has no tokenizer to write text with.
     """
-    from spherelm.generate.engine import generate
+    from spherelm.generate.engine import Engine
+    from spherelm.generate.settings import Sampling
     from spherelm.saved import load_model
 
     if not any(run_dir.tokenizer.is_dir() for run_dir in runs.values()):
@@ -35,11 +36,10 @@ def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch
         model.to(choose_device(config.train.device)).eval()
         length = min(PROMPT_TOKENS, model.config.context // 2)
         prompt = np.asarray(dataset.val.shards[0].tokens[:length]).tolist()
-        (ids,) = generate(
-            model,
+        (ids,) = Engine(model).generate(
             [prompt],
             max_new_tokens=min(LONGEST, model.config.context - len(prompt)),
-            temperature=TEMPERATURE,
+            sampling=Sampling(temperature=TEMPERATURE),
             stop_ids={tokenizer.end_of_document},
         )
         samples[arch] = Sample(*(printable(tokenizer.decode(part)) for part in (prompt, ids)))

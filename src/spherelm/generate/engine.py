@@ -18,7 +18,8 @@ from torch import Tensor
 
 from spherelm.errors import UserError
 from spherelm.generate.cached import Cache, check_fits, decode, new_cache, prefill
-from spherelm.generate.sampling import Sampling, choose
+from spherelm.generate.sampling import choose
+from spherelm.generate.settings import PLAIN, Sampling
 from spherelm.model.fold import FoldedTransformer
 from spherelm.model.part import AUTO, Ops
 from spherelm.model.transformer import RunBlock, Transformer, run_block
@@ -73,15 +74,14 @@ class Engine:
         prompts: Sequence[Sequence[int]],
         *,
         max_new_tokens: int,
-        sampling: Sampling | None = None,
-        seed: int = 0,
+        sampling: Sampling = PLAIN,
         stop_ids: AbstractSet[int] = frozenset(),
     ) -> list[list[int]]:
         """The new tokens of each prompt, up to and without its first token of `stop_ids`."""
         columns: list[Tensor] = []
         stops = torch.tensor(sorted(stop_ids), dtype=torch.long, device=self.device)
         stopped = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
-        for tokens in self._steps(prompts, max_new_tokens, sampling or Sampling(), seed):
+        for tokens in self._steps(prompts, max_new_tokens, sampling):
             columns.append(tokens)
             if stop_ids:
                 stopped |= torch.isin(tokens, stops)
@@ -97,13 +97,12 @@ class Engine:
         prompts: Sequence[Sequence[int]],
         *,
         max_new_tokens: int,
-        sampling: Sampling | None = None,
-        seed: int = 0,
+        sampling: Sampling = PLAIN,
         stop_ids: AbstractSet[int] = frozenset(),
     ) -> Iterator[list[int | None]]:
         """The next token of each prompt, step by step; None for those that have stopped."""
         going = [True] * len(prompts)
-        for tokens in self._steps(prompts, max_new_tokens, sampling or Sampling(), seed):
+        for tokens in self._steps(prompts, max_new_tokens, sampling):
             row = tokens.tolist()
             going = [g and t not in stop_ids for g, t in zip(going, row, strict=True)]
             if not any(going):
@@ -112,11 +111,7 @@ class Engine:
 
     @torch.no_grad()
     def _steps(
-        self,
-        prompts: Sequence[Sequence[int]],
-        max_new_tokens: int,
-        sampling: Sampling,
-        seed: int,
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling
     ) -> Iterator[Tensor]:
         """The tokens of each step, (B,), on the device; stops after `max_new_tokens`."""
         self._check(prompts, max_new_tokens)
@@ -129,8 +124,7 @@ class Engine:
         cache, step = self._decoder(len(prompts), longest + max_new_tokens)
         padded = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=device)
         positions = torch.tensor(lengths, device=device)
-        require_int("seed", seed, at_least=0, at_most=2**64 - 1)
-        generator = torch.Generator(device).manual_seed(seed)
+        generator = torch.Generator(device).manual_seed(sampling.seed)
         seen = _seen(prompts, model.config.vocab_size, device, sampling)
 
         logits = prefill(model, padded, cache, last=positions - 1)
@@ -191,29 +185,6 @@ class Engine:
                 raise UserError(
                     f"a prompt has the id {wrong}; the model knows 0 to {vocab_size - 1}"
                 )
-
-
-def generate(
-    model: Transformer,
-    prompts: Sequence[Sequence[int]],
-    *,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float = 1.0,
-    seed: int = 0,
-    stop_ids: AbstractSet[int] = frozenset(),
-) -> list[list[int]]:
-    """The new tokens of each prompt, up to and without its first token of `stop_ids`.
-
-    For many calls with one model make an `Engine` and keep it: this one folds the model each time.
-    """
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    return Engine(model).generate(
-        prompts, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed, stop_ids=stop_ids
-    )
 
 
 def _seen(
