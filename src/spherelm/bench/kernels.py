@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from spherelm.bench.report import DeviceFlags, Report, Table, environment
-
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from spherelm.bench.timing import Timing
+from spherelm.bench.timing import Timing, measure
+from spherelm.model.rope import rope_table
+from spherelm.ops import reference
+from spherelm.ops.device import choose_device
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,6 @@ class KernelResult:
 
 def run(flags: Flags) -> Report:
     """Measure every operation."""
-    from spherelm.ops.device import choose_device
-
     device = choose_device(flags.device, "--device")
     results = measure_kernels(flags, device)
     rows = []
@@ -71,10 +70,6 @@ def run(flags: Flags) -> Report:
 
 def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
     """Time every case; on a CPU there is the reference alone."""
-    import torch
-
-    from spherelm.bench.timing import measure
-
     on_cuda = device.type == "cuda"
     results = []
     for name, case in _cases(flags, device).items():
@@ -94,8 +89,6 @@ def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
 
 def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Callable[[], object]:
     """Forward and backward of an operation, the same gradients coming in every time."""
-    import torch
-
     trained = [x for x in inputs if x.requires_grad]
     grads: list[Tensor] = []
 
@@ -110,11 +103,6 @@ def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Call
 
 
 def _cases(flags: Flags, device: torch.device) -> dict[str, Case]:
-    import torch
-
-    from spherelm.model.rope import rope_table
-    from spherelm.ops import reference
-
     on_cuda = device.type == "cuda"
     N = flags.tokens or (32768 if on_cuda else 1024)
     D = flags.d_model or (1024 if on_cuda else 128)
@@ -170,8 +158,6 @@ def _kernels(
     inputs: dict[str, list[Tensor]], table: Tensor, targets: Tensor
 ) -> dict[str, Callable[[], object]]:
     """Forward and backward of each kernel, without the products around it."""
-    import torch
-
     from spherelm.ops import triton as ours
     from spherelm.ops.triton import qk, swiglu
 

@@ -6,14 +6,13 @@ import json
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from spherelm import __version__
 from spherelm.console import print_table
 from spherelm.validate import check_fields
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +67,6 @@ class Report:
 
 def environment(device: torch.device) -> dict[str, str]:
     """The machine and the versions that compute on `device`."""
-    import torch
-
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     else:
