@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 
 from spherelm import cpu_isa, presets
 from spherelm.config import RunConfig
-from spherelm.config_io import read_toml, toml_values
+from spherelm.config_io import override, read_toml, toml_values
 from spherelm.data.dataset import TokenDataset, open_dataset
 from spherelm.distributed import launcher
 from spherelm.errors import UserError
@@ -57,10 +56,9 @@ def train(
     dataset = data if isinstance(data, TokenDataset) else open_dataset(data or run.data.path)
     if data is not None:
         path = str(data.path if isinstance(data, TokenDataset) else data)
-        run = dataclasses.replace(run, data=dataclasses.replace(run.data, path=path))
+        run = override(run, {"data.path": path})
     if data_decides:
-        model = dataclasses.replace(run.model, vocab_size=dataset.vocab_size)
-        run = dataclasses.replace(run, model=model)
+        run = override(run, {"model.vocab_size": dataset.vocab_size})
     if force and not isinstance(config, RunConfig):
         place.check_apart(Path(out), [config])  # a file there would go with the run it describes
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()

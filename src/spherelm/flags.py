@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
+SHORT_FORMS = {
+    "--data": "--data.path",
+    "--steps": "--train.steps",
+    "--seed": "--train.seed",
+    "--device": "--train.device",
+}
+"""Fields of a run that people set most."""
+
 
 def parse(flags: type[A], argv: list[str], verb: str, **defaults: Any) -> A:
     """Parse `argv` into the dataclass `flags`, some of whose defaults may be others here.

@@ -11,20 +11,13 @@ from spherelm import cpu_isa
 from spherelm.config import DataConfig, TrainConfig
 from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
-from spherelm.flags import long_forms, parse, value_of
+from spherelm.flags import SHORT_FORMS, long_forms, parse, value_of
 from spherelm.model.config import Arch
 from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
     from spherelm.compare.display import Display
     from spherelm.compare.pair import Comparison
-
-SHORT_FORMS = {
-    "--data": "--data.path",
-    "--steps": "--train.steps",
-    "--seed": "--train.seed",
-    "--device": "--train.device",
-}
 
 
 @dataclass(frozen=True)

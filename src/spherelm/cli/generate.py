@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
 from collections.abc import Iterator
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spherelm.cli.saved_model import ModelFlags, parse_for_model
+from spherelm.console import show
 from spherelm.errors import UserError
 from spherelm.generate.settings import Sampling
 from spherelm.validate import FromZero
@@ -54,7 +54,15 @@ def main(argv: list[str]) -> int:
     if len(prompts) == 1 and not flags.json:
         _show(prompts[0], pieces)
     else:
-        _collect(flags, prompts, pieces, began)
+        texts = [""] * len(prompts)
+        for i, piece in pieces:
+            texts[i] += piece
+        outputs = [{"prompt": p, "text": t} for p, t in zip(prompts, texts, strict=True)]
+        seconds = round(time.perf_counter() - began, 3)
+        result = {"run": flags.run, "outputs": outputs, "seconds": seconds}
+        show(
+            result, flags.json, lambda: print("\n\n".join(o["prompt"] + o["text"] for o in outputs))
+        )
     longest, context = max(map(len, ids)) + longest, engine.model.config.context
     if longest > context:
         print(f"note: up to {longest} tokens, beyond the context of {context}", file=sys.stderr)
@@ -67,24 +75,6 @@ def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:
     for _, piece in itertools.chain([first], pieces):
         print(piece, end="", flush=True)
     print()
-
-
-def _collect(
-    flags: GenerateFlags,
-    prompts: tuple[str, ...],
-    pieces: Iterator[tuple[int, str]],
-    began: float,
-) -> None:
-    texts = [""] * len(prompts)
-    for i, piece in pieces:
-        texts[i] += piece
-    pairs = list(zip(prompts, texts, strict=True))
-    if flags.json:
-        outputs = [{"prompt": prompt, "text": text} for prompt, text in pairs]
-        seconds = round(time.perf_counter() - began, 3)
-        print(json.dumps({"run": flags.run, "outputs": outputs, "seconds": seconds}))
-    else:
-        print("\n\n".join(prompt + text for prompt, text in pairs))
 
 
 def _prompts(flags: GenerateFlags) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from spherelm.console import print_table, show
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
 
 def _run(preset: str, flags: InfoFlags) -> RunConfig:
     from spherelm import presets
-    from spherelm.config_io import read_toml
+    from spherelm.config_io import override, read_toml
 
     run = presets.get(preset)
     if flags.config is not None:
@@ -61,8 +61,7 @@ def _run(preset: str, flags: InfoFlags) -> RunConfig:
 
     from spherelm.data.dataset import open_dataset
 
-    vocab_size = open_dataset(flags.data, verify=False).vocab_size
-    return replace(run, model=replace(run.model, vocab_size=vocab_size))
+    return override(run, {"model.vocab_size": open_dataset(flags.data, verify=False).vocab_size})
 
 
 def _report(preset: str, run: RunConfig) -> dict[str, Any]:

@@ -65,16 +65,11 @@ def configure(
     runs: dict[Arch, RunConfig] = {}
     for arch in ARCHS:
         base = presets.get(f"{arch}-{preset}")
-        warmup = presets.warmup_for(base, train.steps)
-        lr = rates[arch]
-        runs[arch] = RunConfig(
-            model=dataclasses.replace(base.model, vocab_size=vocab_size),
-            optim=dataclasses.replace(
-                base.optim, warmup_steps=warmup, lr=base.optim.lr if lr is None else lr
-            ),
-            data=data,
-            train=train,
-        )
+        given, warmup = rates[arch], presets.warmup_for(base, train.steps)
+        rate = base.optim.lr if given is None else given
+        model = dataclasses.replace(base.model, vocab_size=vocab_size)
+        optim = dataclasses.replace(base.optim, lr=rate, warmup_steps=warmup)
+        runs[arch] = RunConfig(model, optim, data, train)
     return runs
 
 

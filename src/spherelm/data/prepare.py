@@ -39,21 +39,40 @@ TOKENIZER_TEXT = 1 << 30
 """Letters of the input, from its start, that a new tokenizer is trained on."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings:
+    """How inputs become shards; the command line has a flag for each field."""
+
+    tokenizer: str | None = None
+    """bytes (the default), gpt2 or another name on the Hugging Face hub, a tokenizers JSON file or
+    folder, GPT-2's encoder.json, or a SentencePiece .model."""
+    train_tokenizer: int | None = None
+    """Train a byte-level BPE with this many tokens on the text instead."""
+    end_of_document: str | None = None
+    """Token that ends a document, where the tokenizer has none of the usual ones."""
+    field: str = "text"
+    """Field or column that holds the text."""
+    val_fraction: Fraction | None = None
+    """Share of documents held out for validation, by their hash; 0.01 unless --val is given."""
+    val: tuple[str, ...] = ()
+    """Inputs of their own for validation."""
+    dtype: Literal["auto", "uint16", "uint32"] = "auto"
+    """uint16 or uint32; auto: the smallest that holds the tokenizer's ids."""
+    shard_tokens: int = 1 << 26
+    """Tokens of a shard, about."""
+    workers: int | None = None
+    """Processes to tokenize in. Unset: all cores."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
+
 @dataclass(frozen=True)
-class PrepareConfig:
-    """What `prepare` is asked for; the fields are documented in `spherelm.cli.prepare`."""
+class PrepareConfig(PrepareSettings):
+    """What `prepare` is asked for."""
 
     inputs: tuple[str, ...]
     out: Path
-    tokenizer: str | None = None
-    train_tokenizer: int | None = None
-    end_of_document: str | None = None
-    field: str = "text"
-    val_fraction: Fraction | None = None
-    val: tuple[str, ...] = ()
-    dtype: Literal["auto", "uint16", "uint32"] = "auto"
-    shard_tokens: int = 1 << 26
-    workers: int | None = None
 
     def __post_init__(self) -> None:
         named = (*self.inputs, *self.val) if isinstance(self.inputs, tuple) else (self.inputs,)
@@ -63,7 +82,7 @@ class PrepareConfig:
             raise UserError(f"out must be a Path, not {self.out!r}")
         if not self.inputs:
             raise UserError("there is no input: name files, folders, globs, hf:NAME or - for stdin")
-        check_fields(self, "--")
+        super().__post_init__()
         if self.train_tokenizer is not None:
             require_int("--train-tokenizer", self.train_tokenizer, at_most=2**31)
         if self.tokenizer is not None and self.train_tokenizer is not None:

@@ -10,6 +10,7 @@ step is one CUDA graph, captured once for each span of the cache.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -90,7 +91,7 @@ class Engine:
         if not columns:
             return [[] for _ in prompts]
         rows = torch.stack(columns, dim=1).tolist()
-        return [_until_stop(row, stop_ids) for row in rows]
+        return [list(itertools.takewhile(lambda t: t not in stop_ids, row)) for row in rows]
 
     def stream(
         self,
@@ -202,10 +203,3 @@ def _seen(
 def _span(used: int) -> int:
     """The power of two that holds the entries in use: one graph serves many steps."""
     return max(SHORTEST_SPAN, 1 << (used - 1).bit_length())
-
-
-def _until_stop(tokens: list[int], stop_ids: AbstractSet[int]) -> list[int]:
-    for i, token in enumerate(tokens):
-        if token in stop_ids:
-            return tokens[:i]
-    return tokens
