@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from spherelm import cpu_isa
+from spherelm import cpu_isa, durable
 from spherelm.config import DataConfig, TrainConfig
 from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
@@ -16,7 +16,6 @@ from spherelm.model.config import Arch
 from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
-    from spherelm.compare.display import Display
     from spherelm.compare.pair import Comparison
 
 
@@ -67,9 +66,12 @@ def main(argv: list[str]) -> int:
 
 def _compare(flags: CompareFlags) -> int:
     from spherelm.compare import pair as comparing
+    from spherelm.compare.charts import charts_of
     from spherelm.compare.display import open_display
+    from spherelm.compare.report import render
     from spherelm.data.dataset import open_dataset
     from spherelm.ops.device import choose_device
+    from spherelm.plots import png
     from spherelm.train.memory import check_fits
 
     out = Path(flags.out)
@@ -87,21 +89,11 @@ def _compare(flags: CompareFlags) -> int:
             display.note(f"stopped, saved {stopped.checkpoint}; continue with --resume auto")
             return 130 if stopped.stopped_by == signal.SIGINT else 0
         comparison = comparing.read_comparison(out, flags.preset, dataset)
-        _write(comparison, out, display)
+        if png.write(charts_of(comparison), out) is None:
+            display.note(png.NO_MATPLOTLIB)
+        durable.write_text(out / "report.html", render(comparison))
+        durable.write_json(out / comparing.RESULT, comparison.as_json())
     return show(comparison.as_json(), flags.json, lambda: _print(comparison, out))
-
-
-def _write(comparison: Comparison, out: Path, display: Display) -> None:
-    from spherelm import durable
-    from spherelm.compare.charts import charts_of
-    from spherelm.compare.pair import RESULT
-    from spherelm.compare.report import render
-    from spherelm.plots import png
-
-    if png.write(charts_of(comparison), out) is None:
-        display.note(png.NO_MATPLOTLIB)
-    durable.write_text(out / "report.html", render(comparison))
-    durable.write_json(out / RESULT, comparison.as_json())
 
 
 def _print(comparison: Comparison, out: Path) -> None:

@@ -47,9 +47,9 @@ def main(argv: list[str]) -> int:
     engine = Engine(to_device(model, device, folded=dtype), dtype, compile=flags.compile)
     ids = [encode_prompt(tokenizer, prompt) for prompt in prompts]
     began = time.perf_counter()
-    longest = flags.max_new_tokens
+    new = flags.max_new_tokens
     pieces = stream_text(
-        engine, tokenizer, ids, max_new_tokens=longest, sampling=flags, stop=flags.stop
+        engine, tokenizer, ids, max_new_tokens=new, sampling=flags, stop=flags.stop
     )
     if len(prompts) == 1 and not flags.json:
         _show(prompts[0], pieces)
@@ -60,10 +60,9 @@ def main(argv: list[str]) -> int:
         outputs = [{"prompt": p, "text": t} for p, t in zip(prompts, texts, strict=True)]
         seconds = round(time.perf_counter() - began, 3)
         result = {"run": flags.run, "outputs": outputs, "seconds": seconds}
-        show(
-            result, flags.json, lambda: print("\n\n".join(o["prompt"] + o["text"] for o in outputs))
-        )
-    longest, context = max(map(len, ids)) + longest, engine.model.config.context
+        whole = "\n\n".join(o["prompt"] + o["text"] for o in outputs)
+        show(result, flags.json, lambda: print(whole))
+    longest, context = max(map(len, ids)) + new, engine.model.config.context
     if longest > context:
         print(f"note: up to {longest} tokens, beyond the context of {context}", file=sys.stderr)
     return 0

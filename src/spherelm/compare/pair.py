@@ -117,7 +117,14 @@ def _check_claim(
     begun = [arch for arch in ARCHS if RunDir(out / arch).holds_a_run()]
     if begun and resume != "never" and not force:
         for arch in begun:
-            _check_same(RunDir(out / arch).read_config(), runs[arch])
+            before, now = RunDir(out / arch).read_config(), runs[arch]
+            check_same_run(before, now)
+            if before.train.steps != now.train.steps:  # a run may go on for longer, this may not
+                raise UserError(
+                    f"cannot resume with train.steps = {now.train.steps}: the comparison began "
+                    f"with {before.train.steps}; leave it as it was, or start over with another "
+                    "--out"
+                )
         return
     place.check_apart(out, inputs)
     if place.is_vacant(out):
@@ -128,15 +135,6 @@ def _check_claim(
             f"or replace it with --force"
         )
     place.check_own(out, COMPARE)
-
-
-def _check_same(before: RunConfig, now: RunConfig) -> None:
-    check_same_run(before, now)
-    if before.train.steps != now.train.steps:  # one run may go on for longer, a comparison not
-        raise UserError(
-            f"cannot resume with train.steps = {now.train.steps}: the comparison began with "
-            f"{before.train.steps}; leave it as it was, or start over with another --out"
-        )
 
 
 def train_both(
