@@ -125,15 +125,11 @@ def _try(trial: Sequence[str]) -> bool | None:
 
 
 def _recall(memory: Path | None) -> dict[str, bool]:
-    if memory is None:
-        return {}
     try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        known = json.loads(memory.read_text(encoding="utf-8")) if memory is not None else {}
+        return {key: works for key, works in known.items() if isinstance(works, bool)}
+    except (OSError, ValueError, AttributeError):  # none yet, or damaged
         return {}
-    if not isinstance(known, dict):
-        return {}
-    return {key: works for key, works in known.items() if isinstance(works, bool)}
 
 
 def _remember(memory: Path | None, key: str, works: bool) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from spherelm import cpu_isa, durable
+from spherelm import cpu_isa, durable, presets
 from spherelm.config import DataConfig, TrainConfig
 from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
@@ -49,8 +49,6 @@ class CompareFlags:
 
 
 def main(argv: list[str]) -> int:
-    from spherelm import presets
-
     argv = long_forms(argv, SHORT_FORMS)
     preset = value_of("--preset", argv) or "nano"
     arch, _, size = preset.partition("-")

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from spherelm import presets
+from spherelm.config import RunConfig
+from spherelm.config_io import override, read_toml
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import parse
 from spherelm.validate import check_fields
-
-if TYPE_CHECKING:
-    from spherelm.config import RunConfig
 
 CLUSTER_PRESETS = ("ngpt-0.5b-4k", "ngpt-1b-4k", "ngpt-7b-4k")
 
@@ -50,9 +50,6 @@ def main(argv: list[str]) -> int:
 
 
 def _run(preset: str, flags: InfoFlags) -> RunConfig:
-    from spherelm import presets
-    from spherelm.config_io import override, read_toml
-
     run = presets.get(preset)
     if flags.config is not None:
         run = read_toml(flags.config, run)

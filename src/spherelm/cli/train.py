@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from spherelm import cpu_isa
+from spherelm import cpu_isa, presets
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
 from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
@@ -140,8 +140,6 @@ class _Base:
         It keeps its share of a run that is not longer than it. A run that is gone on with keeps
         its own, which may have been scaled to fewer steps than it has now.
         """
-        from spherelm import presets
-
         warmup, steps, note = self.preset.optim.warmup_steps, flags.train.steps, None
         if self.own is not None:
             warmup = self.own.optim.warmup_steps
@@ -155,8 +153,6 @@ class _Base:
 
 def _base(argv: list[str]) -> _Base:
     """The preset with the values of a TOML file; a resumed run's own where neither is named."""
-    from spherelm import presets
-
     preset, toml, own = value_of("--preset", argv), value_of("--config", argv), _resumed(argv)
     if preset is None and toml is None and own is not None:
         return _Base(own, given(argv) | {WARMUP, VOCABULARY}, own, own)
