@@ -15,7 +15,7 @@ import spherelm
 from spherelm import presets
 from spherelm.cli import main
 from spherelm.config_io import to_toml
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
 from spherelm.generate.engine import Engine
 from spherelm.hf.export import export_to_hf

@@ -10,7 +10,8 @@ import torch
 from spherelm import cpu_isa, presets
 from spherelm.config import RunConfig
 from spherelm.config_io import override, read_toml, toml_values
-from spherelm.data.dataset import TokenDataset, open_dataset
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.open import open_dataset
 from spherelm.distributed import launcher
 from spherelm.errors import UserError
 from spherelm.folders import place

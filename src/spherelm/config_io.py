@@ -49,9 +49,14 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
-    """Build the config `cls` from nested dictionaries; an unknown key is an error."""
-    return merge(cls(), values, where)
+def from_dict(cls: type[C], values: Any, file: object = None) -> C:
+    """Build the config `cls` from nested dictionaries, of `file`; an unknown key is an error."""
+    try:
+        return merge(cls(), values)
+    except UserError as error:
+        if file is None:
+            raise
+        raise UserError(f"{file} was written by another version of spherelm: {error}") from None
 
 
 def merge(config: C, values: Mapping[str, Any], where: str = "") -> C:
@@ -112,6 +117,8 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
         if sealed:
             _check_seal(content, path)
         return tomllib.loads(content.decode())
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"cannot read the config {path}: {error.strerror}") from None
     except RecursionError:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import os
 import signal
 import subprocess
@@ -22,7 +21,8 @@ from collections.abc import Callable, MutableMapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from spherelm import durable
+from spherelm import durable, records
+from spherelm.errors import UserError
 
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """Whoever has set one of them has decided; the second is its older name."""
@@ -125,11 +125,13 @@ def _try(trial: Sequence[str]) -> bool | None:
 
 
 def _recall(memory: Path | None) -> dict[str, bool]:
-    try:
-        known = json.loads(memory.read_text(encoding="utf-8")) if memory is not None else {}
-        return {key: works for key, works in known.items() if isinstance(works, bool)}
-    except (OSError, ValueError, AttributeError):  # none yet, or damaged
+    if memory is None:
         return {}
+    try:
+        known = records.read(memory)
+    except UserError:
+        return {}
+    return {key: works for key, works in known.items() if isinstance(works, bool)}
 
 
 def _remember(memory: Path | None, key: str, works: bool) -> None:

@@ -48,33 +48,24 @@ def force_to_disk(path: Path) -> None:
 
 def write_bytes(path: Path, content: Any) -> None:
     """Put `content`, anything that holds bytes, at `path`, whole or not at all."""
-    with _renamed(path) as temporary, os.fdopen(_new_file(temporary), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with written(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """A name for a library to write to, which becomes `path` when all of it is on the disk.
+    """A name to write to, which becomes `path` when all of it is on the disk, or is gone.
 
-    The file gets the permissions that the umask gives, whatever the library thinks of them.
+    The file gets the permissions that the umask gives, whatever a library thinks of them.
     """
-    with _renamed(path) as temporary:
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
         descriptor = _new_file(temporary)
         mode = os.fstat(descriptor).st_mode & 0o777
         os.close(descriptor)
         yield temporary
         temporary.chmod(mode)
         force_to_disk(temporary)
-
-
-@contextlib.contextmanager
-def _renamed(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, which becomes it at the end, or is gone."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        yield temporary
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):

@@ -16,8 +16,9 @@ from spherelm.compare.table import caveat, rows, verdict
 from spherelm.config import DataConfig
 from spherelm.config_io import override
 from spherelm.errors import UserError
-from spherelm.runs.run_dir import RunDir, create
+from spherelm.runs.run_dir import RunDir
 from tests.compare.made import comparison
+from tests.saved_runs import begin_run
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_a_preset_of_one_model_is_refused(capsys, tmp_path):
 
 
 def begin(out: Path, runs) -> None:
-    create(RunDir(out / "gpt"), runs["gpt"])
+    begin_run(RunDir(out / "gpt"), runs["gpt"])
 
 
 def claim(out: Path, runs, *, resume: str, force: bool) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from spherelm.config import RunConfig
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 from spherelm.generate.engine import Engine
 from spherelm.generate.sampling import Sampling
 from spherelm.generate.text import encode_prompt, generate_text

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spherelm.data.dataset import TokenDataset, open_dataset, write_manifest
+from spherelm.data.dataset import TokenDataset, write_manifest
+from spherelm.data.open import open_dataset
 from spherelm.data.shards import shard_name, write_shard
 from spherelm.data.tokenizer import ByteTokenizer
 
@@ -38,10 +39,9 @@ def make_dataset(tmp_path: Path) -> MakeDataset:
                     shard_name(split, i),
                     tokens,
                     np.arange(0, length, document),
+                    tokenizer,
                     split=split,
                     text_bytes=3 * length,
-                    tokenizer=tokenizer.name,
-                    tokenizer_fingerprint=tokenizer.fingerprint,
                 )
                 headers[split].append(header)
         write_manifest(folder, tokenizer, headers)  # type: ignore[arg-type]

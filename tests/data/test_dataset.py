@@ -14,7 +14,8 @@ import pytest
 
 from spherelm.cli import main
 from spherelm.data import builtin
-from spherelm.data.dataset import MANIFEST, TokenDataset, open_dataset
+from spherelm.data.dataset import MANIFEST, TokenDataset
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.shards import read_header, smallest_dtype
 from spherelm.errors import UserError
@@ -90,6 +91,7 @@ def test_missing_and_damaged_files_are_refused_by_name(make_dataset: MakeDataset
         (header, sealed[header].replace('"text_bytes": 15', '"text_bytes": 25'), "its checksum"),
         (header, good[header].replace('"documents": 50', '"documents": true'), "cannot be True"),
         (manifest, good[manifest].replace("1000", "1001"), "dataset.json is damaged"),
+        (manifest, good[manifest].replace('"shards": 2', '"shards": 0'), "split has no shards"),
         (manifest, sealed[manifest].replace("1000", "1001"), "its checksum"),
         (manifest, "[" * 100_000, "dataset.json is damaged: it is nested too deep"),
         (manifest, "9" * 5000, "dataset.json is damaged: it is not a JSON object"),
@@ -203,7 +205,7 @@ def test_the_builtin_corpus_where_no_cache_can_be_written(
 
 def test_opening_data_does_not_import_torch() -> None:
     code = (
-        "import sys, spherelm.data.dataset as d; d.open_dataset(); import spherelm.cli.prepare;"
+        "import sys, spherelm.data.open as d; d.open_dataset(); import spherelm.cli.prepare;"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

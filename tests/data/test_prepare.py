@@ -19,7 +19,8 @@ import pytest
 
 from spherelm.cli import main
 from spherelm.data import prepare as prepare_module
-from spherelm.data.dataset import TokenSplit, open_dataset
+from spherelm.data.dataset import TokenSplit
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.errors import UserError

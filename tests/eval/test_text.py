@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from spherelm.cli import main
-from spherelm.data.dataset import open_dataset
 from spherelm.data.loader import evaluation_batches
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
-from spherelm.data.tokenizer import ByteTokenizer, load_tokenizer
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.loss import text_loss
 from spherelm.hf.export import export_to_hf

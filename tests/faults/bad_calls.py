@@ -13,9 +13,9 @@ from torch import nn
 import spherelm
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, TrainConfig
 from spherelm.config_io import read_toml
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig
-from spherelm.data.tokenizer import load_tokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.hf.export import export_to_hf
 from spherelm.hf.import_run import import_from_hf
 from spherelm.saved import load_model

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spherelm.data.tokenizer import ByteTokenizer, load_tokenizer
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
 from spherelm.generate.engine import Engine
 from spherelm.generate.sampling import Sampling

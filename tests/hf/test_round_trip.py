@@ -118,6 +118,15 @@ def test_the_card_has_losses_and_configuration(tmp_path: Path) -> None:
     assert "trust_remote_code=True" in text
 
 
+def test_the_card_has_its_losses_where_the_last_line_was_cut_short(tmp_path: Path) -> None:
+    """As a kill in the midst of writing metrics.jsonl leaves it."""
+    run = write_run(tmp_path / "r", byte_model())
+    with open(run / "metrics.jsonl", "a") as file:
+        file.write('{"step": 8, "tokens": 800, "lo')
+    text = (export_to_hf(run, tmp_path / "hf") / "README.md").read_text()
+    assert "| 7 | 700 | 2.5000 | 3.6000 |" in text
+
+
 def test_losses_and_steps_survive_a_second_export(tmp_path: Path) -> None:
     first = export_to_hf(write_run(tmp_path / "r", byte_model()), tmp_path / "a")
     second = export_to_hf(first, tmp_path / "b")

@@ -24,7 +24,7 @@ def refused(argv: list[str], out: Path, log: Path) -> str:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model__d_model": 15}, "d_model must be divisible by n_heads"),
+        ({"model__d_model": 15}, "model.n_heads must divide model.d_model"),
         ({"model__d_model": 18}, "must be even"),
         ({"train__batch_size": 0}, "train.batch_size must be a whole number of at least 1"),
         ({"optim__lr": "nan"}, "optim.lr must be a finite number above 0"),

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from spherelm.bench.report import BenchFlags, Report, Table
-from spherelm.data.dataset import open_dataset
 from spherelm.data.encode import available_cores
 from spherelm.data.loader import Loader
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.sources import Position, find_sources
 from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer

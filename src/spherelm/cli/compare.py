@@ -67,7 +67,7 @@ def _compare(flags: CompareFlags) -> int:
     from spherelm.compare.charts import charts_of
     from spherelm.compare.display import open_display
     from spherelm.compare.report import render
-    from spherelm.data.dataset import open_dataset
+    from spherelm.data.open import open_dataset
     from spherelm.ops.device import choose_device
     from spherelm.plots import png
     from spherelm.train.memory import check_fits

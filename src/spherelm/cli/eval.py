@@ -74,14 +74,14 @@ def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
 
 
 def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
-    from spherelm.data.loader import BlockReader, evaluation_batches
+    from spherelm.data.loader import WindowReader, evaluation_batches
     from spherelm.eval.loss import evaluate
     from spherelm.saved import open_own_data
 
     run = saved.config
     dataset = open_own_data(saved, flags.data, flags.tokenizer)
     context = flags.context or run.model.context
-    there_are = BlockReader(dataset.val, context).n_blocks
+    there_are = WindowReader(dataset.val, context).n_windows
     model, precision = flags.open_at_length(saved)
     batches = evaluation_batches(
         dataset.val,

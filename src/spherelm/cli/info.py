@@ -56,7 +56,7 @@ def _run(preset: str, flags: InfoFlags) -> RunConfig:
     if flags.data is None:
         return run
 
-    from spherelm.data.dataset import open_dataset
+    from spherelm.data.open import open_dataset
 
     return override(run, {"model.vocab_size": open_dataset(flags.data, verify=False).vocab_size})
 

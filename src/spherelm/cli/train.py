@@ -73,7 +73,7 @@ def main(argv: list[str]) -> int:
     run = RunConfig(**sections)
     cpu_isa.before_products(run.train.precision, run.train.device)
 
-    from spherelm.data.dataset import open_dataset
+    from spherelm.data.open import open_dataset
 
     dataset = open_dataset(run.data.path)
     if VOCABULARY not in base.given:

@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from spherelm import presets, records
 from spherelm.compare.recorded import Recorded, is_tuned, recorded
+from spherelm.compare.samples import Sample, sample_from
 from spherelm.config import DataConfig, RunConfig, TrainConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
@@ -31,9 +32,9 @@ from spherelm.folders.kinds import COMPARE
 from spherelm.folders.place import Input
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.train.loop import TrainResult, train
-from spherelm.train.metrics import read_metrics
 from spherelm.train.report.reporter import Reporter
 from spherelm.train.resume import check_same_run
 
@@ -212,14 +213,6 @@ class Crossing:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A text that a model was asked to go on with."""
-
-    prompt: str
-    text: str
-
-
-@dataclass(frozen=True)
 class Comparison:
     """GPT and nGPT after the same number of tokens."""
 
@@ -334,8 +327,6 @@ def read_side(run_dir: RunDir, arch: Arch) -> Side:
 
 def read_comparison(out: Path, preset: str, dataset: TokenDataset) -> Comparison:
     """The comparison that two finished runs in `out` make."""
-    from spherelm.compare.samples import sample_from
-
     gpt, ngpt = (read_side(RunDir(out / arch), arch) for arch in ARCHS)
     path = gpt.config.data.path
     return Comparison(

@@ -36,7 +36,7 @@ from spherelm.folders import place
 from spherelm.folders.kinds import SWEEP
 from spherelm.model.config import Arch
 from spherelm.ops.device import choose_device
-from spherelm.train.health import Diverged
+from spherelm.train.failures import Diverged
 
 Setting = tuple[tuple[str, float], ...]
 """Names of a grid and their values, such as (("lr", 0.002), ("warmup", 0.1))."""
@@ -151,7 +151,7 @@ def run_trial(plan: Plan, trial: Trial) -> float:
     import torch
 
     from spherelm.compare.pair import check_data
-    from spherelm.data.dataset import open_dataset
+    from spherelm.data.open import open_dataset
     from spherelm.train.loop import train
 
     torch.set_num_threads(plan.cores)

@@ -7,6 +7,7 @@ held out for validation. Tokens are bytes.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -16,10 +17,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from spherelm import durable
-from spherelm.data.dataset import TokenDataset, open_dataset, write_manifest
+from spherelm.data.dataset import TokenDataset, open_folder, write_manifest
+from spherelm.data.documents import Piece
+from spherelm.data.encode import encode_pieces
 from spherelm.data.shards import ShardHeader, shard_name, write_shard
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.errors import UserError
@@ -54,7 +55,7 @@ def open_builtin() -> TokenDataset:
 def _open_or_write(folder: Path, documents: list[tuple[str, bytes]]) -> TokenDataset:
     if folder.is_dir():
         try:
-            dataset = open_dataset(folder, verify=True)
+            dataset = open_folder(folder, verify=True)
             dataset.tokenizer()
             return dataset
         except UserError:  # a damaged cache is simply made again
@@ -67,7 +68,7 @@ def _open_or_write(folder: Path, documents: list[tuple[str, bytes]]) -> TokenDat
         except OSError:
             if not folder.is_dir():
                 raise  # else another process was faster, with the same content
-    return open_dataset(folder, verify=False)
+    return open_folder(folder, verify=False)
 
 
 def _write(folder: Path, documents: list[tuple[str, bytes]]) -> None:
@@ -76,20 +77,16 @@ def _write(folder: Path, documents: list[tuple[str, bytes]]) -> None:
     shards: dict[str, list[ShardHeader]] = {}
     for split in ("train", "val"):
         texts = [text for path, text in documents if _held_out(path) == (split == "val")]
-        lengths = np.array([len(text) + 1 for text in texts], np.int64)
-        starts = np.cumsum(lengths) - lengths
-        tokens = np.full(lengths.sum(), tokenizer.end_of_document, np.uint16)
-        for start, text in zip(starts, texts, strict=True):
-            tokens[start : start + len(text)] = np.frombuffer(text, np.uint8)
+        pieces = [Piece(text.decode(), starts=True, ends=True) for text in texts]
+        encoded = encode_pieces(tokenizer, "uint16", pieces)
         header = write_shard(
             folder,
             shard_name(split, 0),
-            tokens,
-            starts,
+            encoded.tokens,
+            encoded.starts,
+            tokenizer,
             split=split,
-            text_bytes=sum(map(len, texts)),
-            tokenizer=tokenizer.name,
-            tokenizer_fingerprint=tokenizer.fingerprint,
+            text_bytes=int(encoded.text_bytes.sum()),
         )
         shards[split] = [header]
     write_manifest(folder, tokenizer, shards)
@@ -97,22 +94,16 @@ def _write(folder: Path, documents: list[tuple[str, bytes]]) -> None:
 
 def _documents(library: Path) -> Iterator[tuple[str, bytes]]:
     """Relative path and text of every source file, in the order of the paths."""
-    for name in sorted(_source_files(library)):
-        text = (library / name).read_bytes()
-        try:
-            text.decode()
-        except UnicodeDecodeError:
-            continue
-        if text:
-            yield name, text
-
-
-def _source_files(library: Path) -> Iterator[str]:
+    found: list[Path] = []
     for folder, subfolders, files in os.walk(library):
         subfolders[:] = set(subfolders) - SKIPPED_FOLDERS
-        for file in files:
-            if file.endswith(".py") and not file.startswith(SKIPPED_PREFIX):
-                yield (Path(folder) / file).relative_to(library).as_posix()
+        sources = (f for f in files if f.endswith(".py") and not f.startswith(SKIPPED_PREFIX))
+        found += [Path(folder) / file for file in sources]
+    for name in sorted(path.relative_to(library).as_posix() for path in found):
+        text = (library / name).read_bytes()
+        with contextlib.suppress(UnicodeDecodeError):
+            if text.decode():
+                yield name, text
 
 
 def _held_out(path: str) -> bool:

@@ -61,21 +61,12 @@ def join(parts: Sequence[Encoded]) -> Encoded:
 
 def cut_after(whole: Encoded, n_pieces: int) -> tuple[Encoded, Encoded]:
     """The first `n_pieces` pieces, and the rest."""
-    at = whole.ends[n_pieces - 1] if n_pieces else 0
-    head, tail = whole.starts < at, whole.starts >= at
+    n, (tokens, starts, ends, text_bytes) = n_pieces, whole
+    at = ends[n - 1] if n else 0
+    first = starts < at
     return (
-        Encoded(
-            whole.tokens[:at],
-            whole.starts[head],
-            whole.ends[:n_pieces],
-            whole.text_bytes[:n_pieces],
-        ),
-        Encoded(
-            whole.tokens[at:],
-            whole.starts[tail] - at,
-            whole.ends[n_pieces:] - at,
-            whole.text_bytes[n_pieces:],
-        ),
+        Encoded(tokens[:at], starts[first], ends[:n], text_bytes[:n]),
+        Encoded(tokens[at:], starts[~first] - at, ends[n:] - at, text_bytes[n:]),
     )
 
 

@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import os
 import re
 import socket
-import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from spherelm.errors import first_line
+
+OFFLINE = "HF_HUB_OFFLINE"
+"""What says, in the environment and in the hub's libraries, that nothing is asked of the hub."""
 PATIENCE = 4.0
 """Seconds that a connection to the hub may take."""
-
-
-def host() -> str:
-    """The machine that the hub's libraries ask."""
-    return urllib.parse.urlsplit(_endpoint()).hostname or "huggingface.co"
 
 
 def may_be_a_name(spec: str) -> bool:
@@ -37,8 +36,7 @@ def may_be_a_name(spec: str) -> bool:
 
 def nearest_here(name: str) -> str | None:
     """The file or folder beside us whose name is almost `name`."""
-    names = os.listdir()
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name, os.listdir(), n=1, cutoff=0.8)
     return close[0] if close else None
 
 
@@ -48,54 +46,46 @@ def use(answers: bool) -> Iterator[None]:
     if answers:
         yield
         return
-    switches: list[tuple[Any, str]] = []
     with contextlib.ExitStack() as later:
-        later.enter_context(_environment("HF_HUB_OFFLINE", "1"))
+        _switch(os.environ, "1", later)  # first: the libraries look there when they are imported
         for module in ("huggingface_hub.constants", "datasets.config"):
             with contextlib.suppress(ImportError):
-                __import__(module)
-                switches.append((sys.modules[module], "HF_HUB_OFFLINE"))
-        for owner, name in switches:
-            later.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, True)
+                _switch(vars(importlib.import_module(module)), True, later)
         yield
+
+
+def _switch(place: MutableMapping[str, Any], value: object, later: contextlib.ExitStack) -> None:
+    before = place.get(OFFLINE)
+    place[OFFLINE] = value
+    if before is None:
+        later.callback(place.pop, OFFLINE)
+    else:
+        later.callback(place.__setitem__, OFFLINE, before)
 
 
 def _is_offline() -> bool:
     """Whether the user has said so."""
-    words = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    words = (os.environ.get(name, "") for name in (OFFLINE, "TRANSFORMERS_OFFLINE"))
     return any(word.upper() in ("1", "ON", "YES", "TRUE") for word in words)
 
 
 def explain(error: Exception, answers: bool) -> str:
-    """Why something could not be had, in a few words."""
+    """Why something could not be loaded, in a few words."""
     if not answers:
-        return f"it is not in the cache, and {host()} does not answer"
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        return f"it is not in the cache, and {_endpoint().hostname} does not answer"
+    return first_line(error)
 
 
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+def _endpoint() -> urllib.parse.SplitResult:
+    """Where the hub's libraries ask."""
+    return urllib.parse.urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
 
 def answers() -> bool:
     """Whether the hub, or the proxy on the way to it, takes a connection; not asked if offline."""
     if _is_offline():
         return False
-    way = urllib.parse.urlsplit(_endpoint())
+    way = _endpoint()
     proxy = urllib.request.getproxies().get(way.scheme)
     if proxy and not urllib.request.proxy_bypass(way.hostname or ""):
         way = urllib.parse.urlsplit(proxy)

@@ -25,18 +25,19 @@ from spherelm.data.encode import available_cores, cut_after, encode_batches, joi
 from spherelm.data.shards import smallest_dtype
 from spherelm.data.sources import Source, find_sources
 from spherelm.data.stream import PieceStream
-from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer, load_tokenizer
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.data.tokenizer_load import load_saved_tokenizer, load_tokenizer
 from spherelm.data.writer import Mark, OutputFolder, SplitWriter
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say, shortened
 from spherelm.folders import place
 from spherelm.folders.kinds import PREPARE
 from spherelm.folders.owner import Owner
 from spherelm.validate import Fraction, check_fields, require_int
 
 BATCH = 1 << 18
-"""Letters of a batch: about a hundred milliseconds of tokenizing."""
+"""Characters of a batch: about a hundred milliseconds of tokenizing."""
 TOKENIZER_TEXT = 1 << 30
-"""Letters of the input, from its start, that a new tokenizer is trained on."""
+"""Characters of the input, from its start, that a new tokenizer is trained on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,14 +141,12 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     place.check_apart(config.out, _folders_and_files(config))
     if (done := _finished_before(config, settings, stream)) is not None:
         return Prepared(done, was_complete=True)
-    try:
-        with place.owned(config.out, PREPARE) as owner:
-            done = _finished_before(config, settings, stream)  # another may have ended meanwhile
-            if done is not None:
-                return Prepared(done, was_complete=True)
-            return Prepared(_write(config, settings, named, stream, owner, report), False)
-    except OSError as error:  # a full disk; what has been finished stays for the next start
-        raise UserError(f"cannot write to {config.out}: {error.strerror}") from None
+    # A full disk, for one: what has been finished stays for the next start.
+    with or_say(f"cannot write to {config.out}"), place.owned(config.out, PREPARE) as owner:
+        done = _finished_before(config, settings, stream)  # another may have ended meanwhile
+        if done is not None:
+            return Prepared(done, was_complete=True)
+        return Prepared(_write(config, settings, named, stream, owner, report), False)
 
 
 def _write(
@@ -207,14 +206,9 @@ def _compare(out: Path, before: dict[str, Any], settings: dict[str, Any]) -> Non
     for name, value in settings.items():
         if before.get(name) != value:
             raise UserError(
-                f"{out} was begun with {name} = {_short(before.get(name))}, not {_short(value)}; "
-                "name a new --out"
+                f"{out} was begun with {name} = {shortened(before.get(name))}, not "
+                f"{shortened(value)}; name a new --out"
             )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _changed(out: Path) -> UserError:
@@ -234,7 +228,7 @@ def _finished_before(
     if before is None or not file.is_file():
         return None
     manifest = records.read_format(file, dataset.FORMAT, dataset.VERSION)
-    prepared = dataset.open_dataset(config.out)
+    prepared = dataset.open_folder(config.out)
     prepared.tokenizer()  # both refuse what is damaged
     if "-" in config.inputs or manifest.get("input_bytes") != stream.size:
         raise _changed(config.out)
@@ -242,7 +236,7 @@ def _finished_before(
         return manifest
     for _ in stream:
         pass
-    ends = [shard.header for split in prepared.splits for shard in split.shards]
+    ends = [shard.header for split in prepared.splits.values() for shard in split.shards]
     last = max(ends, key=lambda header: header.pieces_read)
     if (last.pieces_read, last.pieces_digest) != (stream.pieces_read, stream.digest):
         raise _changed(config.out)
@@ -283,22 +277,20 @@ def _no_text(sources: list[Source]) -> UserError:
     return UserError(f"there is no text in {names}{', ...' if len(sources) > 3 else ''}")
 
 
+@dataclass
 class _Run:
     """One run of `prepare`, once everything has been checked."""
 
-    def __init__(
-        self,
-        config: PrepareConfig,
-        stream: PieceStream,
-        dtype: str,
-        folder: OutputFolder,
-        report: Report,
-    ) -> None:
-        self.config, self.stream, self.report = config, stream, report
-        self.stamps = stream.stamps  # before any of it is read
-        self.dtype, self.folder = dtype, folder
+    config: PrepareConfig
+    stream: PieceStream
+    dtype: str
+    folder: OutputFolder
+    report: Report
+
+    def __post_init__(self) -> None:
+        self.stamps = self.stream.stamps  # before any of it is read
         self.writers = {
-            split: SplitWriter(folder, split, dtype, config.shard_tokens)
+            split: SplitWriter(self.folder, split, self.config.shard_tokens)
             for split in ("train", "val")
         }
 
@@ -335,16 +327,16 @@ class _Run:
         """Batches of each split's pieces, less those that finished shards already hold."""
         stream = self.stream
         batches: dict[str, list[Piece]] = {"train": [], "val": []}
-        letters = {"train": 0, "val": 0}
+        characters = {"train": 0, "val": 0}
         for piece, split in stream:
             self._check_resumed()
             if stream.pieces_read <= self.writers[split].resume_at:
                 continue
             batches[split].append(piece)
-            letters[split] += len(piece.text)
-            if letters[split] >= BATCH:
+            characters[split] += len(piece.text)
+            if characters[split] >= BATCH:
                 yield Mark(split, stream.pieces_read, stream.digest), batches[split]
-                batches[split], letters[split] = [], 0
+                batches[split], characters[split] = [], 0
         if stream.pieces_read < max(writer.resume_at for writer in self.writers.values()):
             raise _changed(self.folder.path)
         for split, batch in batches.items():

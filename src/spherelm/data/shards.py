@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import durable, records
-from spherelm.errors import UserError
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError, or_say
 
 FORMAT, VERSION = "spherelm shard", 1
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
@@ -77,9 +78,14 @@ def smallest_dtype(vocab_size: int) -> str:
 
 
 def write_shard(
-    folder: Path, name: str, tokens: Tokens, starts: NDArray[np.int64], **fields: Any
+    folder: Path,
+    name: str,
+    tokens: Tokens,
+    starts: NDArray[np.int64],
+    tokenizer: Tokenizer,
+    **fields: Any,
 ) -> ShardHeader:
-    """Write one shard; `fields` are those of the header that the arrays do not tell."""
+    """Write one shard; `fields` are those of the header that nothing else tells."""
     dtype = tokens.dtype.name
     raw_tokens = np.ascontiguousarray(tokens, DTYPES[dtype]).view(np.uint8).data
     raw_starts = np.ascontiguousarray(starts, STARTS_DTYPE).view(np.uint8).data
@@ -89,6 +95,8 @@ def write_shard(
         documents=len(starts),
         tokens_crc32=zlib.crc32(raw_tokens),
         starts_crc32=zlib.crc32(raw_starts),
+        tokenizer=tokenizer.name,
+        tokenizer_fingerprint=tokenizer.fingerprint,
         **fields,
     )
     durable.write_bytes(folder / f"{name}.tokens", raw_tokens)
@@ -138,7 +146,7 @@ def check_shard(folder: Path, shard: Shard) -> None:
 
 def _map(path: Path, dtype: np.dtype[Any], count: int) -> Any:
     expected = count * dtype.itemsize
-    try:
+    with or_say(f"cannot read shard {path}"):
         size = path.stat().st_size
         if size != expected:
             raise UserError(f"shard {path} is damaged: it has {size} bytes, not {expected}")
@@ -146,5 +154,3 @@ def _map(path: Path, dtype: np.dtype[Any], count: int) -> Any:
             return np.empty(0, dtype)
         # A plain view: slicing a np.memmap costs a microsecond more, each time.
         return np.asarray(np.memmap(path, dtype, mode="r"))
-    except OSError as error:
-        raise UserError(f"cannot read shard {path}: {error.strerror}") from None

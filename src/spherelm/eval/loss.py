@@ -19,7 +19,7 @@ from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.free_memory import require_memory
 from spherelm.model.transformer import Transformer
-from spherelm.ops.interface import IGNORE_INDEX
+from spherelm.ops.names import IGNORE_INDEX
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from spherelm import __version__, records
 from spherelm.config import RunConfig
 from spherelm.config_io import to_toml
 from spherelm.model.flops import count_parameters
-from spherelm.train.metrics import read_metrics
+from spherelm.runs.metrics import read_metrics
 
 LOSS_ROWS = 8
 """Measured losses in the card, evenly spread, the last one included."""

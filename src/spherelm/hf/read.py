@@ -14,13 +14,14 @@ from torch.distributed.checkpoint.api import CheckpointException
 
 from spherelm import durable, records
 from spherelm.config import RunConfig, TrainConfig, WeightStorage
-from spherelm.data.tokenizer import DESCRIPTION, KINDS, Tokenizer, load_tokenizer
+from spherelm.config_io import from_dict
+from spherelm.data.tokenizer import DESCRIPTION, KINDS, Tokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
-from spherelm.folders.names import beside, step_number
 from spherelm.hf.card import check_losses
 from spherelm.hf.names import from_hf_config, from_hf_tensors, to_hf_config, unfold_scales
 from spherelm.model.transformer import Transformer
-from spherelm.runs.load import Saved, find_checkpoint, newest_checkpoint, read_config
+from spherelm.runs.load import Saved, find_checkpoint, newest_checkpoint
 from spherelm.runs.run_dir import RunDir
 
 FORMAT, VERSION = "spherelm export", 1
@@ -120,7 +121,7 @@ def find_export(folder: Path) -> Export:
         storage: WeightStorage = "bf16" if values.get("dtype") == "bfloat16" else "fp32"
         config = RunConfig(model=model, train=TrainConfig(weight_storage=storage))
         return Export(folder, config, folded=folded)
-    config = read_config(record["config"], file)
+    config = from_dict(RunConfig, record["config"], file)
     if from_hf_config(to_hf_config(config.model, "", folded), str(file)) != model:
         raise UserError(
             f"{hf_file} describes another model than {RECORD} beside it; export it again {_MEANT}"
@@ -136,12 +137,12 @@ def _read_record(file: Path) -> dict[str, Any]:
     record = records.read_format(file, FORMAT, VERSION)
     records.field(record, "config", dict, file)
     if records.field(record, "step", (int, type(None)), file) is not None:
-        step_number(file, record["step"])
+        records.step_number(file, record["step"])
     records.field(record, "val_loss", (int, float, type(None)), file)
     for losses in records.field(record, "losses", list, file):
         check_losses(losses, file)
     files = records.field(record, "crc32", dict, file)
-    there = {name for name in files if beside(file, name).is_file()}
+    there = {name for name in files if records.beside(file, name).is_file()}
     missing = files.keys() - there
     if missing and missing != files.keys() & TOKENIZER:  # without any tokenizer, one can be named
         raise UserError(f"{file.parent} is damaged: {min(missing)} is missing; export it again")

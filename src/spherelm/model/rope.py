@@ -8,7 +8,7 @@ That holds for GPT, and for nGPT while s_qk is one number. A vector s_qk multipl
 *after* they were turned, as the paper has it, and different factors within a pair see where it was
 turned to: nGPT's scores then also depend on absolute positions. So a text that does not begin at
 position 0 (padded on the left, or behind another document in a row) gets other logits than alone,
-unless its positions are given: `position_ids`, such as `restarting_positions`.
+unless its positions are given: `position_ids`, such as `data.loader.restarting_positions`.
 """
 
 from __future__ import annotations
@@ -52,18 +52,6 @@ def _check_fits(length: int, d_k: int, device: torch.device | None) -> None:
         if device.type != "meta":
             what = f"a table of {length:,} positions"
             require_memory(what, needed, device, "use a shorter context")
-
-
-def restarting_positions(documents: Tensor) -> Tensor:
-    """Positions that count from 0 in every document of a row: (B, T) -> (B, T)
-
-    `documents` numbers the document of each token; neighbours of one number belong together. The
-    same serves a row padded on the left: 0 for the padding, 1 for the text.
-    """
-    index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
-    begins = torch.ones_like(documents, dtype=torch.bool)
-    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
 class RopeTable(nn.Module):

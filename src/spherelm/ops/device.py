@@ -68,10 +68,14 @@ def prepare_torch(seed: int, deterministic: bool) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took."""
+    """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took.
+
+    0 where the system does not say.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-
-    import resource  # which Windows does not have, and reading a model does not need
-
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

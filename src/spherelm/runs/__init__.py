@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and how it is read."""
+"""A run on the disk: its folder, checkpoints, metrics and what must survive a restart."""

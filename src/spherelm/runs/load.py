@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -17,10 +17,11 @@ from torch import Tensor
 from spherelm import records
 from spherelm.config import RunConfig
 from spherelm.config_io import from_dict
-from spherelm.data.dataset import TokenDataset, open_dataset
-from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer, load_tokenizer, same_ids
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.open import open_dataset
+from spherelm.data.tokenizer import Tokenizer, same_ids
+from spherelm.data.tokenizer_load import load_saved_tokenizer, load_tokenizer
 from spherelm.errors import UserError
-from spherelm.folders.names import step_number
 from spherelm.free_memory import require_memory
 from spherelm.model.flops import count_parameters
 from spherelm.model.sphere import store_matrices_
@@ -91,18 +92,10 @@ def newest_checkpoint(path: Path) -> Path:
 def find_checkpoint(folder: Path) -> Checkpoint:
     """The checkpoint in `folder`, every file of it checked."""
     state = checkpoints.verify(folder)
-    step = step_number(folder / "state.json", state["step"])
+    step = records.step_number(folder / "state.json", state["step"])
     began = records.field({"began": None, **state}, "began", (int, type(None)), folder)
-    config = read_config(state.get("config"), folder)
+    config = from_dict(RunConfig, state.get("config"), folder)
     return Checkpoint(folder, config, step, state["val_loss"], state.get("data"), began)
-
-
-def read_config(values: Any, where: Path) -> RunConfig:
-    """The configuration that a model was saved with."""
-    try:
-        return from_dict(RunConfig, values)
-    except UserError as error:
-        raise UserError(f"{where} was written by another version of spherelm: {error}") from None
 
 
 def named_tensors(model: Transformer) -> dict[str, Tensor]:

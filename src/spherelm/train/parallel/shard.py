@@ -27,7 +27,6 @@ from spherelm.distributed.processes import Processes
 from spherelm.model.sphere import check_rows_whole
 from spherelm.model.transformer import Transformer
 from spherelm.ops.device import uses_bf16
-from spherelm.train.parallel.compile import compile_blocks
 from spherelm.train.parallel.tensor import divide_blocks
 
 # A block returns a view, (B, T, D) of (B·T, D); nothing changes it in place.
@@ -47,6 +46,21 @@ def parallelize(model: Transformer, train: TrainConfig, processes: Processes) ->
         bf16 = uses_bf16(train.precision, processes.device)
         shard_rows(model, mesh["replicate", "shard"], bf16)
         check_rows_whole(model)
+
+
+def compile_blocks(model: Transformer) -> None:
+    """Compile every block's forward in place; blocks of one model share the compiled code, so that
+    depth does not multiply it.
+
+    Not the call as a whole: what hangs on it from outside, such as FSDP2's gathering of weights,
+    stays outside of the graph.
+    """
+    from spherelm.ops.add_in_place import ADD_IN_PLACE  # loads the compiler: a second or more
+
+    for block in model.blocks:
+        block.forward = torch.compile(
+            block.forward, options={"post_grad_custom_post_pass": ADD_IN_PLACE}
+        )
 
 
 def recompute_in_backward(model: Transformer) -> None:

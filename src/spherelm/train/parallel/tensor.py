@@ -37,7 +37,7 @@ def divide_blocks(model: Transformer, group: DeviceMesh) -> None:
         ("d_mlp", config.mlp_width),
     ):
         if number % ways:
-            raise UserError(f"parallel.tensor = {ways} must divide {name} = {number}")
+            raise UserError(f"parallel.tensor = {ways} must divide model.{name} = {number}")
     for module in model.modules():
         if isinstance(module, (Attention, MLP)):
             _divide(module, group)

@@ -12,7 +12,7 @@ import torch
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.loader import BlockReader
+from spherelm.data.loader import WindowReader
 from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.ops.device import choose_device, products
 from spherelm.train.build import build_model
@@ -45,7 +45,7 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
     """The numbers of a plan; the speed is measured on a model of one and of two layers."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
-    blocks = BlockReader(dataset.train, run.model.context).n_blocks
+    windows = WindowReader(dataset.train, run.model.context).n_windows
     speed = measure_speed(run, device)
     per_token = flops_per_token(run.model)
     return {
@@ -53,7 +53,7 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
         "parameters": count_parameters(run.model).total,
         "flops_per_token": per_token,
         "tokens": tokens,
-        "epochs": run.train.steps * run.train.batch_size / blocks,
+        "epochs": run.train.steps * run.train.batch_size / windows,
         "flops": per_token * tokens,
         "training_memory_bytes": training_memory(run).total,
         "device": str(device),

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
-from spherelm.errors import UserError
+from spherelm.errors import UserError, first_line, package
 
 
 class Tracker(Protocol):
@@ -46,13 +46,7 @@ def check_trackers(run: RunConfig) -> None:
 
 
 def _wandb() -> Any:
-    try:
-        import wandb
-    except ModuleNotFoundError:
-        raise UserError(
-            "train.wandb_project needs Weights & Biases: pip install 'spherelm[track]'"
-        ) from None
-    return wandb
+    return package("wandb", "train.wandb_project", "track")
 
 
 def _logged_in() -> bool:
@@ -102,8 +96,7 @@ class WeightsAndBiases:
                 config=to_dict(run),
             )
         except wandb.errors.Error as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"Weights & Biases refused the run: {reason}") from None
+            raise UserError(f"Weights & Biases refused the run: {first_line(error)}") from None
 
     def log(self, record: Mapping[str, Any]) -> None:
         self._run.log(dict(_scalars(record)), step=record["step"])
