@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from spherelm.errors import UserError
 from spherelm.ops.names import Update
-from spherelm.validate import require_bool, require_choice, require_int, require_positive
+from spherelm.validate import check_fields
 
 Arch = Literal["gpt", "ngpt"]
 ScaleMode = Literal["vector", "scalar", "fixed"]
@@ -96,18 +96,7 @@ class ModelConfig:
     """Factors on the logits, one per token of the vocabulary (nGPT)."""
 
     def __post_init__(self) -> None:
-        require_choice("model.arch", self.arch, get_args(Arch))
-        require_choice("model.update", self.update, get_args(Update))
-        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "context"):
-            require_int(f"model.{name}", getattr(self, name))
-        for name in ("n_kv_heads", "d_mlp"):
-            if getattr(self, name) is not None:
-                require_int(f"model.{name}", getattr(self, name))
-        for name in ("qk_norm", "signed_alpha", "normalize_in_forward", "tie_embeddings"):
-            require_bool(f"model.{name}", getattr(self, name))
-        require_positive("model.rope_base", self.rope_base)
-        if self.init_std is not None:
-            require_positive("model.init_std", self.init_std)
+        check_fields(self, "model.")
         if self.d_model % self.n_heads:
             raise UserError(
                 f"model.n_heads must divide model.d_model = {self.d_model}, not be {self.n_heads}"
@@ -122,7 +111,7 @@ class ModelConfig:
                 f"model.n_kv_heads must divide model.n_heads = {self.n_heads}, not {self.kv_heads}"
             )
         for name in SCALE_NAMES:
-            _check_scale(f"model.{name}", getattr(self, name))
+            check_fields(getattr(self, name), f"model.{name}.")
         if self.arch == "gpt":
             self._forbid_ngpt_fields()
         elif self.init_std is not None:
@@ -172,12 +161,3 @@ class ModelConfig:
             scale=paper_scale if given.scale is None else given.scale,
             mode=given.mode,
         )
-
-
-def _check_scale(name: str, scale: object) -> None:
-    if not isinstance(scale, ScaleConfig):
-        raise UserError(f"{name} must be a ScaleConfig(init, scale, mode), not {scale!r}")
-    require_choice(f"{name}.mode", scale.mode, get_args(ScaleMode))
-    for field in ("init", "scale"):
-        if getattr(scale, field) is not None:
-            require_positive(f"{name}.{field}", getattr(scale, field))
