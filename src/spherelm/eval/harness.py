@@ -24,8 +24,7 @@ from spherelm.data import hub
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.journal import Journal
-from spherelm.eval.tasks.catalog import AVERAGED, PaperTask
-from spherelm.eval.tasks.local import read_task
+from spherelm.eval.tasks import AVERAGED, PaperTask
 from spherelm.generate.engine import Engine
 from spherelm.generate.sampling import Sampling
 from spherelm.generate.text import encode_prompt, generate_text
@@ -95,11 +94,9 @@ def evaluate_task(
 def load_task(task: PaperTask, data: Path | None = None, limit: int | None = None) -> Any:
     """A task with its questions: a long way before the first answer if they are on the hub."""
     lm_eval = _import_harness()
-    # The harness's folders with these tasks: to index its thousands of tasks takes seconds.
-    folder = Path(lm_eval.__file__).parent / "tasks"
-    manager = lm_eval.tasks.TaskManager(
-        include_path=[str(folder / name) for name in _FOLDERS], include_defaults=False
-    )
+    # The task's own folder alone: to index the harness's thousands of tasks takes seconds.
+    folder = Path(lm_eval.__file__).parent / "tasks" / task.folder
+    manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
     spec: dict[str, Any] = {"task": task.name, "num_fewshot": task.shots}
     if data is not None:
         spec |= _local_source(task, data, limit)
@@ -122,23 +119,17 @@ def load_task(task: PaperTask, data: Path | None = None, limit: int | None = Non
     return loaded
 
 
-_FOLDERS = ("arc", "hellaswag", "winogrande", "wsc273", "lambada", "translation")
-
-
 def _local_source(task: PaperTask, data: Path, limit: int | None) -> dict[str, Any]:
     """What to change in the harness's task to read it from memory, not from the hub."""
     import datasets
 
     datasets.disable_progress_bars()
-    splits = read_task(task.name, data)
-    if not task.shots:
-        splits = {split: rows[:limit] for split, rows in splits.items()}
-    tables = {split: datasets.Dataset.from_list(rows) for split, rows in splits.items()}
-    source: dict[str, Any] = {"custom_dataset": lambda **_: tables}
-    for kind, split in (("training", "train"), ("validation", "validation"), ("test", "test")):
-        source[f"{kind}_split"] = split if split in splits else None
+    rows = task.read(data)
+    tables = {task.split: datasets.Dataset.from_list(rows if task.shots else rows[:limit])}
+    no_others = dict.fromkeys(("training_split", "validation_split", "test_split"))
+    source = {"custom_dataset": lambda **_: tables, **no_others, f"{task.split}_split": task.split}
     if task.shots:  # examples come from the only split there is; the harness leaves out the asked
-        source["fewshot_split"] = next(iter(splits))
+        source["fewshot_split"] = task.split
     return source
 
 
