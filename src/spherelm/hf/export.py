@@ -30,7 +30,6 @@ from spherelm.model.transformer import Transformer
 from spherelm.runs.load import Checkpoint, Saved, find_tokenizer, read_weights
 from spherelm.runs.run_dir import RunDir
 
-CLASS_FILES = ("configuration_spherelm.py", "modeling_spherelm.py")
 READ_BACK = ("model.safetensors", "config.json", *sorted(TOKENIZER))
 """Files of an export that spherelm reads again: their checksums are in its record."""
 
@@ -98,6 +97,5 @@ def _write_model(folder: Path, model: Transformer, fold: bool, end: int) -> None
     durable.write_json(folder / "config.json", config)
     durable.write_json(folder / "generation_config.json", ids)
     if model.config.arch == "ngpt":
-        classes = Path(__file__).parent / "remote_code"
-        for name in CLASS_FILES:
-            durable.write_bytes(folder / name, (classes / name).read_bytes())
+        for classes in (Path(__file__).parent / "remote_code").glob("*_spherelm.py"):
+            durable.write_bytes(folder / classes.name, classes.read_bytes())

@@ -99,20 +99,17 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:
+        loss = None if closure is None else torch.enable_grad()(closure)()
         update = self._own_update()
-        if update is None:
-            loss = _plain_step()(self, closure)
-            for group in self.param_groups:
-                if group["on_sphere"]:
-                    for matrix in group["params"]:
-                        rows = local_rows(matrix)
-                        rows.copy_(normalize(rows))
+        if update is not None:
+            self._step_by(update)
             return loss
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._step_by(update)
+        _plain_step()(self)
+        for group in self.param_groups:
+            if group["on_sphere"]:
+                for matrix in group["params"]:
+                    rows = local_rows(matrix)
+                    rows.copy_(normalize(rows))
         return loss
 
     def _own_update(self) -> Callable[..., None] | None:
