@@ -40,9 +40,6 @@ MAX_NEW_TOKENS = 256
 LENGTH_STEP = 32
 """Batches are filled up to a multiple of this: each new shape costs cuDNN a new plan."""
 
-Pair = tuple[tuple[str, str], list[int], list[int]]
-"""Texts, tokens of the context, tokens of the continuation."""
-
 
 @dataclass(frozen=True)
 class TaskScore:
@@ -187,10 +184,8 @@ def harness_model(answers: Answers) -> Any:
         def tok_encode(self, string: str, **_: Any) -> list[int]:
             return answers.tokenizer.encode(string)
 
-        def _loglikelihood_tokens(
-            self, requests: Sequence[Pair], **_: Any
-        ) -> list[tuple[float, bool]]:
-            return answers.loglikelihoods([(pair[1], pair[2]) for pair in requests])
+        def _loglikelihood_tokens(self, requests: Any, **_: Any) -> list[tuple[float, bool]]:
+            return answers.loglikelihoods([(context, target) for _, context, target in requests])
 
         def loglikelihood_rolling(self, requests: Any, **_: Any) -> list[float]:
             return [answers.rolling(request.args[0]) for request in requests]

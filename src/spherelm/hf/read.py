@@ -29,8 +29,6 @@ RECORD = "spherelm.json"
 _MEANT = f"(if it was changed on purpose, remove {RECORD})"
 TOKENIZER = {DESCRIPTION, *KINDS.values()}
 """Files of an export that hold its tokenizer."""
-ATTEMPTS = 100
-"""How often a model is read again that was replaced meanwhile."""
 
 T = TypeVar("T")
 
@@ -42,7 +40,7 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
     between, it is read again, from the checkpoint or export that is there now.
     """
     path = model_path(path)
-    for attempt in range(ATTEMPTS):
+    for attempt in range(100):
         if not path.is_dir():
             raise UserError(
                 f"{path} does not exist; give a run, a checkpoint or an exported folder"

@@ -22,9 +22,6 @@ from typing_extensions import Self
 from spherelm.errors import UserError
 from spherelm.free_memory import require_memory
 
-WORTH_ASKING = 2**28
-"""Bytes from which on we ask whether there is memory."""
-
 
 def rope_table(
     length: int,
@@ -38,7 +35,7 @@ def rope_table(
     if device.type == "mps":  # has no float64
         return rope_table(length, d_k, base, torch.device("cpu"), dtype).to(device)
     needed = 20 * length * d_k  # an angle, its cosine and sine in float64, and both in float32
-    if needed > WORTH_ASKING and device.type != "meta":
+    if needed > 2**28 and device.type != "meta":  # less is not worth asking for
         what = f"a table of {length:,} positions"
         require_memory(what, needed, device, "use a shorter context")
     exponents = torch.arange(0, d_k, 2, dtype=torch.float64, device=device) / d_k
