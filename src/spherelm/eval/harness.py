@@ -23,7 +23,7 @@ import torch
 from spherelm.data import hub
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.journal import Journal
+from spherelm.eval.journal import Journal, digest
 from spherelm.eval.tasks import AVERAGED, PaperTask
 from spherelm.generate.engine import Engine
 from spherelm.generate.sampling import Sampling
@@ -292,14 +292,14 @@ class Answers:
 
         The longest come first: if memory is short, it shows at once.
         """
-        answers = [self.journal.get(*question) for question in questions]
+        keys = list(map(digest, questions))
+        answers = [self.journal.get(key) for key in keys]
         left = [i for i, known in enumerate(answers) if known is None]
         left.sort(key=lambda i: -lengths[i])
         for start in range(0, len(left), self.batch_size):
             batch = left[start : start + self.batch_size]
             for i, new in zip(batch, answer(batch), strict=True):
-                answers[i] = new
-                self.journal.put(new, *questions[i])
+                answers[i] = self.journal[keys[i]] = new
             if sys.stderr.isatty():
                 done = start + len(batch)
                 end = "\n" if done == len(left) else "\r"

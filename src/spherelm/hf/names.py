@@ -73,7 +73,6 @@ def from_hf_tensors(
 ) -> dict[str, Tensor]:
     """The state dict that `expected` describes, dtypes too, from tensors under other names."""
     native: dict[str, Tensor] = {}
-    unknown = set(tensors)
     for name, wanted in expected.items():
         hf = _theirs(name)
         if hf not in tensors:
@@ -86,8 +85,7 @@ def from_hf_tensors(
                 f"{where}: {hf} has the shape {tuple(tensors[hf].shape)}, which does not fit "
                 f"the configuration beside it"
             )
-        unknown.discard(hf)
-    if unknown:
+    if unknown := tensors.keys() - set(map(_theirs, expected)):
         raise UserError(f"{where} has a tensor this model does not: {min(unknown)}")
     return native
 

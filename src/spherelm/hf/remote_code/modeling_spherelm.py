@@ -46,9 +46,8 @@ NORM_EPS = 1e-12
 
 def normalize(x: Tensor, dim: int = -1) -> Tensor:
     """x / ‖x‖, in float32 inside."""
-    wide = x if x.dtype == torch.float64 else x.float()
-    length = torch.linalg.vector_norm(wide, dim=dim, keepdim=True).clamp_min(NORM_EPS)
-    return (wide / length).to(x.dtype)
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return F.normalize(wide, dim=dim, eps=NORM_EPS).to(x.dtype)
 
 
 def mark(module: Any, **dims: int) -> None:
@@ -88,7 +87,7 @@ def factors(module: Any, name: str) -> Tensor:
 
 def residual(h: Tensor, y: Tensor, alpha: Tensor, update: str) -> Tensor:
     """The step from h towards Norm(y) on the sphere; `update` says along which way."""
-    wide = torch.float64 if h.dtype == torch.float64 else torch.float32
+    wide = torch.promote_types(h.dtype, torch.float32)
     a, b, alpha = h.to(wide), normalize(y.to(wide)), alpha.to(wide)
     if update == "lerp":
         moved = torch.lerp(a, b, alpha)
