@@ -36,8 +36,7 @@ def rope_table(
         return rope_table(length, d_k, base, torch.device("cpu"), dtype).to(device)
     needed = 20 * length * d_k  # an angle, its cosine and sine in float64, and both in float32
     if needed > 2**28 and device.type != "meta":  # less is not worth asking for
-        what = f"a table of {length:,} positions"
-        require_memory(what, needed, device, "use a shorter context")
+        require_memory(f"a table of {length:,} positions", needed, device, "use a shorter context")
     exponents = torch.arange(0, d_k, 2, dtype=torch.float64, device=device) / d_k
     positions = torch.arange(length, dtype=torch.float64, device=device)
     angles = torch.outer(positions, base**-exponents)

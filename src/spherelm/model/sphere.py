@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -58,10 +58,8 @@ class UnitMatrix(NamedTuple):
         """Put every vector on the sphere, in place."""
         local = local_rows(self.parameter)
         if splits_vectors(self.parameter, self.dim):  # each process holds a part of each vector
-            sharded = self.parameter.data
-            assert isinstance(sharded, DTensor)
-            whole = _normalized(sharded.full_tensor(), self.dim)
-            mesh, placements = sharded.device_mesh, sharded.placements
+            whole = _normalized(self.parameter.full_tensor(), self.dim)
+            mesh, placements = self.parameter.device_mesh, self.parameter.placements
             local.copy_(distribute_tensor(whole, mesh, placements, src_data_rank=None).to_local())
         else:
             local.copy_(_normalized(local, self.dim))
@@ -131,14 +129,13 @@ def check_rows_whole(model: nn.Module) -> None:
     """Refuse a model whose vectors are split over devices: their norms would come out wrong."""
     for name, matrix in matrices(model):
         if splits_vectors(matrix):
-            assert isinstance(matrix, DTensor)
             raise UserError(
                 f"{name} is sharded as {matrix.placements}, which splits its row vectors; "
                 f"only dimension 0 may be sharded"
             )
 
 
-def splits_vectors(matrix: Tensor, dim: int = -1) -> bool:
+def splits_vectors(matrix: Tensor, dim: int = -1) -> TypeGuard[DTensor]:
     """Whether no process holds the vectors along `dim` whole."""
     if not isinstance(matrix, DTensor):
         return False

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -93,18 +93,18 @@ class AdamW(torch.optim.AdamW):
         gradients = [p.grad for group in self.param_groups for p in group["params"]]
         torch._foreach_mul_([local_rows(g) for g in gradients if g is not None], factor)
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """One step; returns the loss that `closure` computes, where one is given."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         update = self._own_update()
         if update is not None:
             self._step_by(update)
             return loss
-        _plain_step()(self)
+        plain: Any = torch.optim.AdamW.step
+        if getattr(plain, "hooked", False):  # as ours is: a user's hooks would run twice
+            plain = plain.__wrapped__
+        plain(self)
         for group in self.param_groups:
             if group["on_sphere"]:
                 for matrix in group["params"]:
@@ -145,15 +145,6 @@ class AdamW(torch.optim.AdamW):
                     factor=self._factor,
                 )
         self._factor = None
-
-
-def _plain_step() -> Callable[..., Any]:
-    """`torch.optim.AdamW.step` without the hooks that torch wraps it in once it has been used.
-
-    Our own step is wrapped likewise; with both, hooks of a user would run twice.
-    """
-    step: Any = torch.optim.AdamW.step
-    return step.__wrapped__ if getattr(step, "hooked", False) else step
 
 
 def attach_retraction(
