@@ -52,8 +52,7 @@ def to_device(
     model: Transformer, device: torch.device, folded: torch.dtype | None = None
 ) -> Transformer:
     """`model` on a device that has room for it, and for a `folded` copy where one will be made."""
-    parameters = sum(p.numel() for p in model.parameters())
     moved = sum(p.numel() * p.element_size() for p in model.parameters() if p.device != device)
-    copy = 0 if folded is None else parameters * folded.itemsize
+    copy = sum(p.numel() * folded.itemsize for p in model.parameters()) if folded else 0
     require_memory("this model", moved + copy, device, "use a smaller one, or another device")
     return model.to(device)

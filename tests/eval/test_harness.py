@@ -34,7 +34,7 @@ from spherelm.eval.harness import (
     harness_model,
 )
 from spherelm.eval.journal import Journal
-from spherelm.eval.tasks.catalog import PAPER_TASKS, choose_tasks
+from spherelm.eval.tasks import PAPER_TASKS, choose_tasks
 from spherelm.generate.engine import Engine
 from spherelm.generate.text import generate_text
 from spherelm.hf.export import export_to_hf

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from spherelm.eval.harness import TaskScore
     from spherelm.eval.journal import Journal
-    from spherelm.eval.tasks.catalog import PaperTask
+    from spherelm.eval.tasks import PaperTask
     from spherelm.saved import Saved
 
 
@@ -43,7 +43,7 @@ class TaskFlags(ModelFlags):
 def main(argv: list[str]) -> int:
     flags = parse_for_model(TaskFlags, argv, "eval tasks")
 
-    from spherelm.eval.tasks.catalog import choose_tasks
+    from spherelm.eval.tasks import choose_tasks
 
     tasks = choose_tasks(flags.tasks)
     data = None if flags.data is None else Path(flags.data)
@@ -77,10 +77,8 @@ def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path 
     from spherelm.saved import find_saved
 
     if data is not None:
-        from spherelm.eval.tasks.local import read_task
-
         for task in tasks:
-            read_task(task.name, data)
+            task.read(data)
     find_saved(flags.run)
     if data is None:
         from spherelm.eval.harness import load_task

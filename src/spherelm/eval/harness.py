@@ -23,9 +23,8 @@ import torch
 from spherelm.data import hub
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.journal import Journal
-from spherelm.eval.tasks.catalog import AVERAGED, PaperTask
-from spherelm.eval.tasks.local import read_task
+from spherelm.eval.journal import Journal, digest
+from spherelm.eval.tasks import AVERAGED, PaperTask
 from spherelm.generate.engine import Engine
 from spherelm.generate.sampling import Sampling
 from spherelm.generate.text import encode_prompt, generate_text
@@ -40,9 +39,6 @@ MAX_NEW_TOKENS = 256
 
 LENGTH_STEP = 32
 """Batches are filled up to a multiple of this: each new shape costs cuDNN a new plan."""
-
-Pair = tuple[tuple[str, str], list[int], list[int]]
-"""Texts, tokens of the context, tokens of the continuation."""
 
 
 @dataclass(frozen=True)
@@ -95,11 +91,9 @@ def evaluate_task(
 def load_task(task: PaperTask, data: Path | None = None, limit: int | None = None) -> Any:
     """A task with its questions: a long way before the first answer if they are on the hub."""
     lm_eval = _import_harness()
-    # The harness's folders with these tasks: to index its thousands of tasks takes seconds.
-    folder = Path(lm_eval.__file__).parent / "tasks"
-    manager = lm_eval.tasks.TaskManager(
-        include_path=[str(folder / name) for name in _FOLDERS], include_defaults=False
-    )
+    # The task's own folder alone: to index the harness's thousands of tasks takes seconds.
+    folder = Path(lm_eval.__file__).parent / "tasks" / task.folder
+    manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
     spec: dict[str, Any] = {"task": task.name, "num_fewshot": task.shots}
     if data is not None:
         spec |= _local_source(task, data, limit)
@@ -122,23 +116,17 @@ def load_task(task: PaperTask, data: Path | None = None, limit: int | None = Non
     return loaded
 
 
-_FOLDERS = ("arc", "hellaswag", "winogrande", "wsc273", "lambada", "translation")
-
-
 def _local_source(task: PaperTask, data: Path, limit: int | None) -> dict[str, Any]:
     """What to change in the harness's task to read it from memory, not from the hub."""
     import datasets
 
     datasets.disable_progress_bars()
-    splits = read_task(task.name, data)
-    if not task.shots:
-        splits = {split: rows[:limit] for split, rows in splits.items()}
-    tables = {split: datasets.Dataset.from_list(rows) for split, rows in splits.items()}
-    source: dict[str, Any] = {"custom_dataset": lambda **_: tables}
-    for kind, split in (("training", "train"), ("validation", "validation"), ("test", "test")):
-        source[f"{kind}_split"] = split if split in splits else None
+    rows = task.read(data)
+    tables = {task.split: datasets.Dataset.from_list(rows if task.shots else rows[:limit])}
+    no_others = dict.fromkeys(("training_split", "validation_split", "test_split"))
+    source = {"custom_dataset": lambda **_: tables, **no_others, f"{task.split}_split": task.split}
     if task.shots:  # examples come from the only split there is; the harness leaves out the asked
-        source["fewshot_split"] = next(iter(splits))
+        source["fewshot_split"] = task.split
     return source
 
 
@@ -196,10 +184,8 @@ def harness_model(answers: Answers) -> Any:
         def tok_encode(self, string: str, **_: Any) -> list[int]:
             return answers.tokenizer.encode(string)
 
-        def _loglikelihood_tokens(
-            self, requests: Sequence[Pair], **_: Any
-        ) -> list[tuple[float, bool]]:
-            return answers.loglikelihoods([(pair[1], pair[2]) for pair in requests])
+        def _loglikelihood_tokens(self, requests: Any, **_: Any) -> list[tuple[float, bool]]:
+            return answers.loglikelihoods([(context, target) for _, context, target in requests])
 
         def loglikelihood_rolling(self, requests: Any, **_: Any) -> list[float]:
             return [answers.rolling(request.args[0]) for request in requests]
@@ -306,14 +292,14 @@ class Answers:
 
         The longest come first: if memory is short, it shows at once.
         """
-        answers = [self.journal.get(*question) for question in questions]
+        keys = list(map(digest, questions))
+        answers = [self.journal.get(key) for key in keys]
         left = [i for i, known in enumerate(answers) if known is None]
         left.sort(key=lambda i: -lengths[i])
         for start in range(0, len(left), self.batch_size):
             batch = left[start : start + self.batch_size]
             for i, new in zip(batch, answer(batch), strict=True):
-                answers[i] = new
-                self.journal.put(new, *questions[i])
+                answers[i] = self.journal[keys[i]] = new
             if sys.stderr.isatty():
                 done = start + len(batch)
                 end = "\n" if done == len(left) else "\r"

@@ -15,15 +15,12 @@ from typing import Literal
 
 import torch
 
-from spherelm.data.loader import Batch
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.loss import Evaluation, evaluate, read_text
+from spherelm.eval.loss import Evaluation, evaluate, in_batches, read_text
 from spherelm.model.config import ModelConfig
 from spherelm.model.transformer import Transformer
 from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
-
-LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 
 Metric = Literal["perplexity", "bits-per-byte"]
 """Perplexity is per token, and compares between models of one tokenizer only."""
@@ -98,7 +95,7 @@ def length_curve(
     model: Transformer,
     tokenizer: Tokenizer,
     books: torch.Tensor,
-    lengths: Sequence[int] = LENGTHS,
+    lengths: Sequence[int],
     *,
     label: str | None = None,
     tokens_per_batch: int = 32768,
@@ -116,12 +113,10 @@ def length_curve(
         for length in lengths:
             inputs = books[:, :-1].reshape(-1, length)
             targets = books[:, 1:].reshape(-1, length)
+            windows = list(zip(inputs, targets, strict=True))
             rows = max(1, tokens_per_batch // length)
-            batches = (
-                Batch(inputs[i : i + rows].to(device), targets[i : i + rows].to(device), None)
-                for i in range(0, len(inputs), rows)
-            )
-            measured.append(replace(evaluate(model, batches), text_bytes=text_bytes))
+            evaluation = evaluate(model, in_batches(windows, rows, device))
+            measured.append(replace(evaluation, text_bytes=text_bytes))
             report(length, measured[-1])
     finally:
         model.rope.rebuild(trained_at)

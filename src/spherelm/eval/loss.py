@@ -124,11 +124,11 @@ def text_loss(
             windows.append((torch.tensor(shifted[window]), torch.tensor(ids[window])))
     if not windows:
         raise UserError("the text is empty; there is nothing to evaluate on")
-    evaluation = evaluate(model, _batches(windows, batch_size, model.E_input.device))
+    evaluation = evaluate(model, in_batches(windows, batch_size, model.E_input.device))
     return dataclasses.replace(evaluation, text_bytes=sum(len(text.encode()) for text in texts))
 
 
-def _batches(
+def in_batches(
     windows: Sequence[tuple[Tensor, Tensor]], batch_size: int, device: torch.device
 ) -> Iterator[Batch]:
     """Windows together; shorter ones are filled with targets that do not count."""

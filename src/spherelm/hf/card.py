@@ -102,6 +102,5 @@ def check_losses(line: object, where: Path) -> dict[str, Any]:
     for name in ("step", "tokens"):
         records.field(line, name, int, where)
     for name in ("val_loss", "val_bits_per_byte"):
-        if name == "val_loss" or name in line:
-            records.field(line, name, (int, float), where)
+        records.field({"val_bits_per_byte": 0.0, **line}, name, (int, float), where)
     return line

@@ -30,10 +30,6 @@ from spherelm.model.transformer import Transformer
 from spherelm.runs.load import Checkpoint, Saved, find_tokenizer, read_weights
 from spherelm.runs.run_dir import RunDir
 
-CLASS_FILES = ("configuration_spherelm.py", "modeling_spherelm.py")
-READ_BACK = ("model.safetensors", "config.json", *sorted(TOKENIZER))
-"""Files of an export that spherelm reads again: their checksums are in its record."""
-
 
 def export_to_hf(
     source: str | Path,
@@ -58,7 +54,8 @@ def export_to_hf(
         write_tokenizer(folder, found, model.config.context)
         card = model_card(Path(out).name, saved.config, losses, fold)
         durable.write_text(folder / "README.md", card)
-        there = (name for name in READ_BACK if (folder / name).is_file())
+        read_back = ("model.safetensors", "config.json", *sorted(TOKENIZER))
+        there = (name for name in read_back if (folder / name).is_file())
         record = {
             "format": FORMAT,
             "version": VERSION,
@@ -98,6 +95,5 @@ def _write_model(folder: Path, model: Transformer, fold: bool, end: int) -> None
     durable.write_json(folder / "config.json", config)
     durable.write_json(folder / "generation_config.json", ids)
     if model.config.arch == "ngpt":
-        classes = Path(__file__).parent / "remote_code"
-        for name in CLASS_FILES:
-            durable.write_bytes(folder / name, (classes / name).read_bytes())
+        for classes in (Path(__file__).parent / "remote_code").glob("*_spherelm.py"):
+            durable.write_bytes(folder / classes.name, classes.read_bytes())

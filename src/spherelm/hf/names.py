@@ -18,7 +18,8 @@ from torch import Tensor
 
 from spherelm.errors import UserError
 from spherelm.model.config import PAPER_STD, SCALE_NAMES, ModelConfig, ScaleConfig
-from spherelm.ops.reference import NORM_EPS, RMS_NORM_EPS, at_least_float32
+from spherelm.model.sphere import row_norms
+from spherelm.ops.reference import RMS_NORM_EPS, normalize
 
 _OUTSIDE = {
     "E_input": "model.embed_tokens",
@@ -56,7 +57,7 @@ def _theirs(name: str) -> str:
 def _other_form(name: str, x: Tensor) -> Tensor:
     """The tensor called `name` in the form that the other side has, whichever has it now."""
     if name.endswith((".W_o", ".W_o_mlp")):
-        return x.T.contiguous()
+        return x.T
     if name.endswith(".stored"):
         return x[:, None] if x.ndim == 1 else x[:, 0]  # (n,) to (n, 1) and back
     return x
@@ -72,7 +73,6 @@ def from_hf_tensors(
 ) -> dict[str, Tensor]:
     """The state dict that `expected` describes, dtypes too, from tensors under other names."""
     native: dict[str, Tensor] = {}
-    unknown = set(tensors)
     for name, wanted in expected.items():
         hf = _theirs(name)
         if hf not in tensors:
@@ -85,8 +85,7 @@ def from_hf_tensors(
                 f"{where}: {hf} has the shape {tuple(tensors[hf].shape)}, which does not fit "
                 f"the configuration beside it"
             )
-        unknown.discard(hf)
-    if unknown:
+    if unknown := tensors.keys() - set(map(_theirs, expected)):
         raise UserError(f"{where} has a tensor this model does not: {min(unknown)}")
     return native
 
@@ -100,30 +99,24 @@ def unfold_scales(
     its row with the other sign. `config` is that of a folded export: all its factors are vectors.
     """
     unfolded = dict(tensors)
-    places = [("lm_head.weight", "s_z.weight", "s_z", 1.0)]
+    places = [("s_z.stored", "E_output")]
     for i in range(config.n_layers):
-        mlp = f"model.layers.{i}.mlp"
-        places.append((f"{mlp}.up_proj.weight", f"{mlp}.s_u.weight", "s_u", 1.0))
-        more = math.sqrt(config.d_model)
-        places.append((f"{mlp}.gate_proj.weight", f"{mlp}.s_nu.weight", "s_nu", more))
-    for matrix, factors, name, more in places:
+        mlp = f"blocks.{i}.mlp"
+        places += [(f"{mlp}.s_u.stored", f"{mlp}.W_u"), (f"{mlp}.s_nu.stored", f"{mlp}.W_nu")]
+    for factors, matrix in places:
+        name = factors.split(".")[-2]
+        factors, matrix = _theirs(factors), _theirs(matrix)
         if factors in unfolded:
             raise UserError(f"{where} is said to be a folded export, but holds {factors}")
         if matrix not in unfolded:
             continue  # named where tensors are compared with the model's
-        rows = at_least_float32(unfolded[matrix])
-        length = torch.linalg.vector_norm(rows, dim=-1, keepdim=True)
+        rows, length = unfolded[matrix], row_norms(unfolded[matrix])
         anywhere = torch.full_like(rows, rows.shape[-1] ** -0.5)  # where the factor is 0
-        unit = torch.where(length > 0, rows / length.clamp_min(NORM_EPS), anywhere)
-        unfolded[matrix] = unit.to(unfolded[matrix].dtype)
-        unfolded[factors] = length / more / _factors(torch.ones(()), config, name)
+        unfolded[matrix] = torch.where(length > 0, normalize(rows), anywhere)
+        more = math.sqrt(config.d_model) if name == "s_nu" else 1.0
+        scale = config.resolve_scale(name)
+        unfolded[factors] = length / more / (scale.init / scale.scale)
     return unfolded
-
-
-def _factors(stored: Tensor, config: ModelConfig, name: str) -> Tensor:
-    """(n, 1), or (1, 1) where there is one for all."""
-    scale = config.resolve_scale(name)
-    return stored * (scale.init / scale.scale)
 
 
 _SAME_FIELDS = {

@@ -30,8 +30,6 @@ RECORD = "spherelm.json"
 _MEANT = f"(if it was changed on purpose, remove {RECORD})"
 TOKENIZER = {DESCRIPTION, *KINDS.values()}
 """Files of an export that hold its tokenizer."""
-ATTEMPTS = 100
-"""How often a model is read again that was replaced meanwhile."""
 
 T = TypeVar("T")
 
@@ -43,15 +41,16 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
     between, it is read again, from the checkpoint or export that is there now.
     """
     path = model_path(path)
-    for attempt in range(ATTEMPTS):
+    for attempt in range(100):
         if not path.is_dir():
             raise UserError(
                 f"{path} does not exist; give a run, a checkpoint or an exported folder"
             )
         folder = newest_checkpoint(path) if RunDir(path).holds_a_run() else path
         before = _identity(folder)
+        find = find_checkpoint if (folder / "state.json").is_file() else find_export
         try:
-            result = read(_find(folder))
+            result = read(find(folder))
         except (Exception, CheckpointException):
             if before is not None and before == _identity(folder):
                 raise
@@ -76,17 +75,6 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
-
-
-def _find(folder: Path) -> Saved:
-    if (folder / "state.json").is_file():
-        return find_checkpoint(folder)
-    if (folder / "config.json").is_file():
-        return find_export(folder)
-    raise UserError(
-        f"{folder} holds no model: neither a run (config.toml), nor a checkpoint (state.json), nor "
-        "an export (config.json)"
-    )
 
 
 @dataclass(frozen=True)
@@ -114,6 +102,11 @@ class Export(Saved):
 def find_export(folder: Path) -> Export:
     """The export in `folder`; its record, where it has one, must fit what lies beside it."""
     file, hf_file = folder / RECORD, folder / "config.json"
+    if not hf_file.is_file():
+        raise UserError(
+            f"{folder} holds no model: neither a run (config.toml), nor a checkpoint "
+            "(state.json), nor an export (config.json)"
+        )
     record = _read_record(file) if file.is_file() else None
     values = records.read(hf_file)
     model, folded = from_hf_config(values, str(hf_file)), bool(values.get("folded"))

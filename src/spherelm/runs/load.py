@@ -29,9 +29,6 @@ from spherelm.model.transformer import Transformer
 from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs.run_dir import RunDir
 
-LOOKS = 5
-"""How often a run is looked at before it is said to have no checkpoint."""
-
 
 @dataclass(frozen=True)
 class Saved:
@@ -82,7 +79,7 @@ class Checkpoint(Saved):
 
 def newest_checkpoint(path: Path) -> Path:
     """The newest checkpoint of the run in the folder `path`."""
-    for _ in range(LOOKS):  # a list made while one checkpoint comes and another goes may miss both
+    for _ in range(5):  # a list made while one checkpoint comes and another goes may miss both
         if (newest := checkpoints.latest(RunDir(path).checkpoints)) is not None:
             return newest
         time.sleep(0.01)
