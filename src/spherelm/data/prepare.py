@@ -23,8 +23,7 @@ from spherelm.data import dataset, writer
 from spherelm.data.documents import Piece
 from spherelm.data.encode import available_cores, cut_after, encode_batches, join
 from spherelm.data.shards import smallest_dtype
-from spherelm.data.sources import Source, find_sources
-from spherelm.data.stream import PieceStream
+from spherelm.data.sources import PieceStream, Source, find_sources
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.data.tokenizer_load import load_saved_tokenizer, load_tokenizer
 from spherelm.data.writer import Mark, OutputFolder, SplitWriter
@@ -124,7 +123,7 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     val = find_sources(config.val, config.field, named)
     stream = PieceStream(train, val, config.fraction)
     settings = _settings(config, train, val)
-    place.check_apart(config.out, _folders_and_files(config))
+    place.check_apart(config.out, [name for name in (*config.inputs, *config.val) if name != "-"])
     if (done := _finished_before(config, settings, stream)) is not None:
         return Prepared(done, was_complete=True)
     # A full disk, for one: what has been finished stays for the next start.
@@ -157,11 +156,6 @@ def _write(
         _compare(config.out, before, settings)
     folder = OutputFolder(owner, settings, tokenizer)
     return _Run(config, stream, dtype, folder, report).run()
-
-
-def _folders_and_files(config: PrepareConfig) -> list[str]:
-    """The inputs that lie on the disk by the name that was given; a glob names single files."""
-    return [name for name in (*config.inputs, *config.val) if name != "-" and Path(name).exists()]
 
 
 def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:
