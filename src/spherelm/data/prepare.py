@@ -30,7 +30,6 @@ from spherelm.data.writer import Mark, OutputFolder, SplitWriter
 from spherelm.errors import UserError, or_say, shortened
 from spherelm.folders import place
 from spherelm.folders.kinds import PREPARE
-from spherelm.folders.owner import Owner
 from spherelm.validate import require_choice, require_fraction, require_int
 
 BATCH = 1 << 18
@@ -131,31 +130,19 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
         done = _finished_before(config, settings, stream)  # another may have ended meanwhile
         if done is not None:
             return Prepared(done, was_complete=True)
-        return Prepared(_write(config, settings, named, stream, owner, report), False)
-
-
-def _write(
-    config: PrepareConfig,
-    settings: dict[str, Any],
-    named: Tokenizer | None,
-    stream: PieceStream,
-    owner: Owner,
-    report: Report,
-) -> dict[str, Any]:
-    """Go on from the shards that are there."""
-    before = _settings_before(config.out, settings)
-    tokenizer = named or _tokenizer(config, stream.train, before is not None, report)
-    dtype = smallest_dtype(tokenizer.vocab_size) if config.dtype == "auto" else config.dtype
-    if tokenizer.vocab_size > np.iinfo(dtype).max + 1:
-        raise UserError(
-            f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, more than {dtype} holds; "
-            "use --dtype uint32"
-        )
-    settings["tokenizer_fingerprint"] = tokenizer.fingerprint
-    if before is not None:
-        _compare(config.out, before, settings)
-    folder = OutputFolder(owner, settings, tokenizer)
-    return _Run(config, stream, dtype, folder, report).run()
+        before = _settings_before(config.out, settings)
+        tokenizer = named or _tokenizer(config, train, before is not None, report)
+        dtype = smallest_dtype(tokenizer.vocab_size) if config.dtype == "auto" else config.dtype
+        if tokenizer.vocab_size > np.iinfo(dtype).max + 1:
+            raise UserError(
+                f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, more than {dtype} "
+                "holds; use --dtype uint32"
+            )
+        settings["tokenizer_fingerprint"] = tokenizer.fingerprint
+        if before is not None:
+            _compare(config.out, before, settings)
+        run = _Run(config, stream, dtype, OutputFolder(owner, settings, tokenizer), report)
+        return Prepared(run.run(), was_complete=False)
 
 
 def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:
@@ -309,7 +296,10 @@ class _Run:
         batches: dict[str, list[Piece]] = {"train": [], "val": []}
         characters = {"train": 0, "val": 0}
         for piece, split in stream:
-            self._check_resumed()
+            for written in self.writers.values():  # what has been read must be what it was
+                at_its_end = stream.pieces_read == written.resume_at
+                if at_its_end and stream.digest != written.headers[-1].pieces_digest:
+                    raise _changed(self.folder.path)
             if stream.pieces_read <= self.writers[split].resume_at:
                 continue
             batches[split].append(piece)
@@ -322,14 +312,6 @@ class _Run:
         for split, batch in batches.items():
             if batch:
                 yield Mark(split, stream.pieces_read, stream.digest), batch
-
-    def _check_resumed(self) -> None:
-        """At the end of the last finished shard, what has been read must be what it was."""
-        for written in self.writers.values():
-            if self.stream.pieces_read != written.resume_at:
-                continue
-            if self.stream.digest != written.headers[-1].pieces_digest:
-                raise _changed(self.folder.path)
 
     def _hold_out_the_end(self) -> None:
         """No document fell to validation, as with one long text: its end is held out instead.

@@ -272,22 +272,17 @@ class HubDataset:
         config, _, split = rest.partition(":")
         if not name:
             raise UserError(f"{self.name} names no dataset; write hf:NAME[:CONFIG[:SPLIT]]")
-        here = Path(name).exists()
-        answers = here or hub.answers()
-        try:
-            with hub.use(answers):
-                return datasets.load_dataset(
-                    name, config or None, split=split or "train", streaming=True
-                )
-        except Exception as error:  # the network, the hub and the dataset's own mistakes
-            raise UserError(f"cannot open {self.name}: {hub.explain(error, answers)}") from None
+        with hub.asked(lambda why: f"cannot open {self.name}: {why}", here=Path(name).exists()):
+            return datasets.load_dataset(
+                name, config or None, split=split or "train", streaming=True
+            )
 
     def pieces(self, at: Position) -> Iterator[Piece]:
         rows = iter(self._open())
         while True:
             try:
                 row = next(rows, None)
-            except Exception as error:  # again the network, and the dataset's own mistakes
+            except Exception as error:  # the network, and the dataset's own mistakes
                 raise UserError(
                     f"reading {self.name} stopped part-way: {first_line(error)}"
                 ) from None

@@ -81,15 +81,11 @@ class LibraryTokenizer(FileTokenizer):
     @classmethod
     def _from_hub(cls, name: str, end_of_document: str | None) -> LibraryTokenizer:
         library = _library()
-        answers = hub.answers()
-        try:
-            with hub.use(answers):
-                content = library.Tokenizer.from_pretrained(name).to_str()
-        except Exception as error:  # no network, no such name: the library does not tell them apart
-            raise UserError(
-                f"tokenizer {name!r} is not a file, nor can it be loaded from the Hugging Face hub "
-                f"({hub.explain(error, answers)}); give a file or folder"
-            ) from None
+        refusal = (
+            f"tokenizer {name!r} is not a file, nor can it be loaded from the Hugging Face hub"
+        )
+        with hub.asked(lambda why: f"{refusal} ({why}); give a file or folder"):
+            content = library.Tokenizer.from_pretrained(name).to_str()
         return cls(content, name, end_of_document)
 
     @property

@@ -102,7 +102,6 @@ _RUN = (
     r"checkpoints/step_\d+(?:\.damaged)?/shard-\d+-model-\d+-of-\d+\.safetensors",
     r"checkpoints/step_\d+(?:\.damaged)?/(?:state|manifest)\.json",
 )
-_SIDE = (*_RUN, re.escape(OWNER))
 
 TRAIN = Kind("train", "a run", _RUN, signs=(("config.toml", "env.json"),))
 IMPORT = Kind("import", "an imported run", _RUN)
@@ -110,7 +109,7 @@ COMPARE = Kind(
     "compare",
     "a comparison",
     (
-        *(f"(?:gpt|ngpt)/{name}" for name in _SIDE),
+        *(f"(?:gpt|ngpt)/{name}" for name in (*_RUN, re.escape(OWNER))),
         r"result\.json",
         r"report\.html",
         r"(?:loss|loss-seconds|alpha)\.png",

@@ -103,6 +103,8 @@ class Owner:
         self._holder = _this_process(verb)
         self._descriptor: int | None = descriptor
         self._ended = threading.Event()
+        self._write(self._holder)
+        threading.Thread(target=_renew, args=(descriptor, self._ended), daemon=True).start()
         _owners.add(self)
 
     def sign(self, verb: str) -> None:
@@ -141,11 +143,6 @@ class Owner:
         os.pwrite(self._descriptor, content, 0)  # in place: the lock is on this very file
         os.ftruncate(self._descriptor, len(content))
 
-    def _begin(self) -> None:
-        self._write(self._holder)
-        beat = threading.Thread(target=_renew, args=(self._descriptor, self._ended), daemon=True)
-        beat.start()
-
 
 def take(folder: Path, verb: str) -> Owner:
     """Make `folder` if need be, and hold it; refused where somebody else does, who is named."""
@@ -167,9 +164,8 @@ def take(folder: Path, verb: str) -> Owner:
                 continue
             if before.holder is not None and _lives(before.holder, folder, locks is True):
                 raise held(folder, before.holder)
-            owner = Owner(folder, verb, descriptor, before)
             try:
-                owner._begin()
+                owner = Owner(folder, verb, descriptor, before)
             except OSError:  # a full disk: not even our name stays
                 if before.holder is None and before.verb is None:
                     os.unlink(folder / OWNER)
