@@ -17,7 +17,7 @@ from spherelm.data import open as opening
 from spherelm.data.dataset import MANIFEST, TokenDataset
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
-from spherelm.data.shards import read_header, smallest_dtype
+from spherelm.data.shards import open_shard, smallest_dtype
 from spherelm.errors import UserError
 from tests.data.conftest import MakeDataset
 
@@ -212,6 +212,6 @@ def test_opening_data_does_not_import_torch() -> None:
 
 
 def test_headers_say_what_shards_hold(make_dataset: MakeDataset) -> None:
-    header = read_header(make_dataset([30], document=7).path, "train-00000")
+    header = open_shard(make_dataset([30], document=7).path, "train-00000").header
     assert (header.count, header.documents, header.split) == (30, 5, "train")
     assert header.tokenizer == "bytes"

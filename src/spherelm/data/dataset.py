@@ -18,14 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import records
-from spherelm.data.shards import (
-    DTYPES,
-    Shard,
-    ShardHeader,
-    check_shard,
-    open_shard,
-    shard_name,
-)
+from spherelm.data.shards import DTYPES, Shard, ShardHeader, check_shard, open_shard, shard_name
 from spherelm.data.tokenizer import Tokenizer, read_description
 from spherelm.data.tokenizer_load import load_saved_tokenizer
 from spherelm.errors import UserError, or_say

@@ -283,11 +283,7 @@ class _Run:
             self.writers[split].close_shard()
         shards = {split: writer.headers for split, writer in self.writers.items()}
         return dataset.write_manifest(
-            self.folder.path,
-            tokenizer,
-            shards,
-            input_bytes=stream.size,
-            input_stamps=self.stamps,
+            self.folder.path, tokenizer, shards, input_bytes=stream.size, input_stamps=self.stamps
         )
 
     def _batches(self) -> Iterator[tuple[Mark, list[Piece]]]:

@@ -115,14 +115,14 @@ def write_shard(
     return header
 
 
-def read_header(folder: Path, name: str) -> ShardHeader:
-    """The header of a shard."""
+def open_shard(folder: Path, name: str) -> Shard:
+    """Map a shard into memory; the sizes of its files must be those of the header."""
     path = folder / f"{name}.json"
     values = records.read_format(path, FORMAT, VERSION)
     kinds = {f.name: int if f.type == "int" else str for f in fields(ShardHeader)}
-    for name, kind in kinds.items():
-        if name in values or name not in ("pieces_read", "pieces_digest"):
-            records.field(values, name, kind, path)
+    for field, kind in kinds.items():
+        if field in values or field not in ("pieces_read", "pieces_digest"):
+            records.field(values, field, kind, path)
     if strange := values.keys() - kinds.keys():
         raise records.damaged(path, f"it has the unknown field {min(strange)!r}")
     header = ShardHeader(**values)
@@ -130,12 +130,6 @@ def read_header(folder: Path, name: str) -> ShardHeader:
         raise records.damaged(path, f"tokens cannot be {header.dtype!r}")
     if header.count < 1 or min(header.documents, header.text_bytes, header.pieces_read) < 0:
         raise records.damaged(path, "a count is below 0, or there are no tokens")
-    return header
-
-
-def open_shard(folder: Path, name: str) -> Shard:
-    """Map a shard into memory; the sizes of its files must be those of the header."""
-    header = read_header(folder, name)
     tokens = _map(folder / f"{name}.tokens", DTYPES[header.dtype], header.count)
     starts = _map(folder / f"{name}.starts", STARTS_DTYPE, header.documents)
     return Shard(name, header, tokens, starts)

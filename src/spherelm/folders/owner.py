@@ -183,7 +183,7 @@ def take(folder: Path, verb: str) -> Owner:
 
 def held(folder: Path, holder: Holder | None) -> Held:
     """The refusal that names who writes there."""
-    who = "another process" if holder is None else str(holder)
+    who = holder or "another process"
     return Held(f"{folder} is being written by {who}; wait for it, or choose another --out")
 
 

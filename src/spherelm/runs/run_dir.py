@@ -111,8 +111,6 @@ class Claim:
             place.check_apart(root, ())
             return
         place.check_apart(root, self.inputs)
-        if place.is_vacant(root):
-            return
         if self.run_dir.holds_a_run() and not self.force:
             raise UserError(
                 f"{root} already holds a run; continue it with --resume auto, "

@@ -32,8 +32,7 @@ from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.device import peak_memory, products
 from spherelm.optim.schedule import cosine_schedule
 from spherelm.runs import checkpoint as checkpoints
-from spherelm.runs import run_dir as run_dirs
-from spherelm.runs.run_dir import Resume, RunDir
+from spherelm.runs.run_dir import Claim, Resume, RunDir
 from spherelm.runs.state import TrainState
 from spherelm.train.build import build_state, check_data
 from spherelm.train.failures import diverged, explained
@@ -103,8 +102,7 @@ def train(
             # torchrun starts again the run that it began. Any other would be refused, or replaced,
             # as it was the first time.
             resume, force = ("auto" if resume == "never" else resume), False
-        inputs = [dataset.path]
-        with run_dirs.Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
+        with Claim(run_dir, resume=resume, force=force, inputs=[dataset.path]) as claim:
             processes.from_main(claim.check)
             if processes.from_main(claim.goes_on):
                 processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
@@ -282,10 +280,7 @@ class Trainer:
             "grad_norm": grad_norm,
             **step.measured,
         }
-        mine = {
-            "seconds": round(step.seconds, 6),
-            "peak_memory_bytes": peak_memory(self.device),
-        }
+        mine = {"seconds": round(step.seconds, 6), "peak_memory_bytes": peak_memory(self.device)}
         fast = round(self.run.tokens_per_step / step.seconds, 1)
         speed: dict[str, Any] = {"step": step.number, "tokens_per_second": fast, **mine}
         if self.processes.world_size > 1 and step.number % self.run.train.log_every == 0:

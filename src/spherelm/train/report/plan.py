@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 
 from spherelm.config import RunConfig
-from spherelm.config_io import to_dict, to_toml
+from spherelm.config_io import override, to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import WindowReader
 from spherelm.model.flops import count_parameters, flops_per_token
@@ -71,13 +70,13 @@ def measure_speed(run: RunConfig, device: torch.device) -> float:
 
 def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
     """The best time for a sequence through a model of `n_layers` layers, forward and backward."""
-    config = dataclasses.replace(run.model, n_layers=n_layers)
     sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
-    train = dataclasses.replace(run.train, batch_size=sequences, micro_batch_size=None)
-    part = dataclasses.replace(run, model=config, train=train)
+    of_step = {"train.batch_size": sequences, "train.micro_batch_size": None}
+    part = override(run, {"model.n_layers": n_layers, **of_step})
     check_fits(part, device)
     model = build_model(part, device)
-    tokens = torch.randint(config.vocab_size, (sequences, config.context), device=device)
+    shape = (sequences, run.model.context)
+    tokens = torch.randint(run.model.vocab_size, shape, device=device)
     times = []
     for _ in range(3):
         began = time.perf_counter()
