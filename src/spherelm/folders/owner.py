@@ -103,9 +103,9 @@ class Owner:
         self._holder = _this_process(verb)
         self._descriptor: int | None = descriptor
         self._ended = threading.Event()
+        _owners.add(self)
         self._write(self._holder)
         threading.Thread(target=_renew, args=(descriptor, self._ended), daemon=True).start()
-        _owners.add(self)
 
     def sign(self, verb: str) -> None:
         """Say that this verb writes what the folder holds."""
