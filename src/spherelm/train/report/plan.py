@@ -41,11 +41,14 @@ def print_plan(run: RunConfig, dataset: TokenDataset, as_json: bool) -> None:
 
 
 def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
-    """The numbers of a plan; the speed is measured on a model of one and of two layers."""
+    """The numbers of a plan; the speed, of forward and backward, is measured on a model of one
+    layer and of two."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
     windows = WindowReader(dataset.train, run.model.context).n_windows
-    speed = measure_speed(run, device)
+    one, two = (_seconds(run, layers, device) for layers in (1, 2))
+    per_layer = max(0.0, two - one)
+    speed = run.model.context / (one + per_layer * (run.model.n_layers - 1))
     per_token = flops_per_token(run.model)
     return {
         "config": to_dict(run),
@@ -59,13 +62,6 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
         "tokens_per_second": speed,
         "expected_seconds": tokens / speed,
     }
-
-
-def measure_speed(run: RunConfig, device: torch.device) -> float:
-    """Tokens per second of forward and backward, from the times of one layer and of two."""
-    one, two = (_seconds(run, layers, device) for layers in (1, 2))
-    per_layer = max(0.0, two - one)
-    return run.model.context / (one + per_layer * (run.model.n_layers - 1))
 
 
 def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
