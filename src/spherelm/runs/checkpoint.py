@@ -85,7 +85,7 @@ class Writing:
         background: bool = False,
     ) -> None:
         self.path = folder / f"step_{step}"
-        self._temporary = folder / f".step_{step}.writing"
+        self._temporary = swap.beside(self.path)
         self._state = {"format": FORMAT, "step": step, **state}
         self._processes = processes
         self._future: Future[Any] | None = None
