@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,7 +9,7 @@ import torch
 
 from spherelm import cpu_isa, presets
 from spherelm.config import RunConfig
-from spherelm.config_io import read_toml, toml_values
+from spherelm.config_io import override, read_toml, toml_values
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.open import open_dataset
 from spherelm.distributed import launcher
@@ -58,10 +57,9 @@ def train(
     dataset = data if isinstance(data, TokenDataset) else open_dataset(data or run.data.path)
     if data is not None:
         path = str(data.path if isinstance(data, TokenDataset) else data)
-        run = dataclasses.replace(run, data=dataclasses.replace(run.data, path=path))
+        run = override(run, {"data.path": path})
     if data_decides:
-        model = dataclasses.replace(run.model, vocab_size=dataset.vocab_size)
-        run = dataclasses.replace(run, model=model)
+        run = override(run, {"model.vocab_size": dataset.vocab_size})
     if force and not isinstance(config, RunConfig):
         place.check_apart(Path(out), [config])  # a file there would go with the run it describes
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
@@ -102,18 +100,13 @@ def generate(
     """
     if not isinstance(prompt, str):
         raise UserError(f"prompt must be a text, not {prompt!r}")
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     loaded = model if isinstance(model, Loaded) else load(model, device=device)
     there = loaded.model.E_input.device
     cpu_isa.before_products(dtype, there.type)
     engine = Engine(loaded.model, torch.bfloat16 if uses_bf16(dtype, there) else torch.float32)
+    tokenizer, ids = loaded.tokenizer, [encode_prompt(loaded.tokenizer, prompt)]
     (text,) = generate_text(
-        engine,
-        loaded.tokenizer,
-        [encode_prompt(loaded.tokenizer, prompt)],
-        max_new_tokens=max_tokens,
-        sampling=sampling,
-        seed=seed,
-        stop=stop,
+        engine, tokenizer, ids, max_new_tokens=max_tokens, sampling=sampling, stop=stop
     )
     return text

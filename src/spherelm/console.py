@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,22 +26,26 @@ def print_table(
     rows: Iterable[Sequence[str]],
     head: Sequence[str] | None = None,
     words: Collection[str] = (),
+    caption: str | None = None,
+    width: int | None = None,
 ) -> None:
     """A table on stdout: names in the first column, numbers to the right in the others.
 
-    `words` are columns of the head that hold words, not numbers.
+    `words` are columns of the head that hold words, not numbers. Lines are broken to fit the
+    terminal, unless another `width` is given.
     """
     from rich.table import Table
 
-    table = Table(title=title, show_header=head is not None)
+    table = Table(title=title, caption=caption, show_header=head is not None)
     for i, name in enumerate(head or ("", "")):
         if i == 0:
-            table.add_column(name, style="bold")
+            table.add_column(name, style="bold", no_wrap=width is not None)
         else:
-            table.add_column(name, justify="left" if name in words else "right")
+            side: Literal["left", "right"] = "left" if name in words else "right"
+            table.add_column(name, justify=side, no_wrap=width is not None)
     for row in rows:
         table.add_row(*row)
-    open_console().print(table)
+    open_console(width=width).print(table)
 
 
 def show(result: Mapping[str, object], as_json: bool, in_words: Callable[[], None]) -> int:

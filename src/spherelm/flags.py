@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 A = TypeVar("A")
 
+SHORT_FORMS = {
+    "--data": "--data.path",
+    "--steps": "--train.steps",
+    "--seed": "--train.seed",
+    "--device": "--train.device",
+}
+"""Fields of a run that people set most."""
+
 
 def parse(flags: type[A], argv: list[str], verb: str, **defaults: Any) -> A:
     """Parse `argv` into the dataclass `flags`, some of whose defaults may be others here.
@@ -26,8 +34,12 @@ def parse(flags: type[A], argv: list[str], verb: str, **defaults: Any) -> A:
     import tyro
 
     argv = long_forms(argv, {})
-    required = [f.name for f in dataclasses.fields(flags) if _is_required(f)]  # type: ignore[arg-type]
-    start = flags(**dict.fromkeys(required, tyro.MISSING) | defaults)
+    required = {
+        f.name: tyro.MISSING
+        for f in dataclasses.fields(flags)  # type: ignore[arg-type]
+        if f.default is f.default_factory is dataclasses.MISSING
+    }
+    start = flags(**required | defaults)
 
     def refuse(event: ParseErrorEvent) -> None:
         message = _explain(event, argv, start)
@@ -47,10 +59,6 @@ def _refusing(refuse: Callable[[ParseErrorEvent], None]) -> AbstractContextManag
     except ImportError:
         return contextlib.nullcontext()
     return on_parse_error(refuse)
-
-
-def _is_required(field: dataclasses.Field[Any]) -> bool:
-    return field.default is field.default_factory is dataclasses.MISSING
 
 
 def _has_no_flag(field: dataclasses.Field[Any]) -> bool:

@@ -45,6 +45,14 @@ MODELS: dict[str, ModelConfig] = {
 }
 """The shape of each size. The last is Llama's 7B, for clusters: beyond the paper's sizes."""
 
+PAPER_TRAINING = TrainConfig(
+    steps=100_000,
+    batch_size=512,
+    compile=True,
+    eval_every=1000,
+    eval_sequences=512,
+    checkpoint_every=2000,
+)
 TRAINING: dict[str, TrainConfig] = {
     "debug": TrainConfig(
         steps=50, batch_size=8, eval_every=10, eval_sequences=16, checkpoint_every=20
@@ -60,26 +68,15 @@ TRAINING: dict[str, TrainConfig] = {
         eval_sequences=256,
         checkpoint_every=1000,
     ),
-    "7b-4k": TrainConfig(
-        steps=100_000,
+    "7b-4k": dataclasses.replace(
+        PAPER_TRAINING,
         batch_size=1024,
         micro_batch_size=2,
         activation_checkpointing=True,
-        compile=True,
         background_checkpoints=True,
-        eval_every=1000,
-        eval_sequences=512,
         checkpoint_every=1000,
     ),
 }
-PAPER_TRAINING = TrainConfig(
-    steps=100_000,
-    batch_size=512,
-    compile=True,
-    eval_every=1000,
-    eval_sequences=512,
-    checkpoint_every=2000,
-)
 
 
 def _optim(arch: Arch, size: str) -> OptimConfig:

@@ -350,7 +350,10 @@ PECULIAR = (
     row("eval length run --books empty --lengths 64", says="empty holds no books"),
     row("eval length run --books short --lengths 64", says="no book in short has 65 tokens"),
     row("eval length run --books", "bad books", "--lengths", "8", says="is not a text in UTF-8"),
-    row("eval length run --books books --lengths 0 64", says="lengths of at least 1"),
+    row(
+        "eval length run --books books --lengths 0 64",
+        says="--lengths must be a whole number of at least 1",
+    ),
     row("eval length run --books books --lengths 60 64", says="must divide the longest"),
     row("eval length run", "bpe run", "--books", "books", says="use --metric bits-per-byte"),
     row(f"{LENGTH} --out text.txt", says="text.txt is a file; --out must be a folder"),

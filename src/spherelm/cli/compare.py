@@ -7,24 +7,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from spherelm import cpu_isa
+from spherelm import cpu_isa, durable, presets
 from spherelm.config import DataConfig, TrainConfig
 from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
-from spherelm.flags import long_forms, parse, value_of
+from spherelm.flags import SHORT_FORMS, long_forms, parse, value_of
 from spherelm.model.config import Arch
-from spherelm.validate import require_positive
+from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
-    from spherelm.compare.display import Display
     from spherelm.compare.pair import Comparison
-
-SHORT_FORMS = {
-    "--data": "--data.path",
-    "--steps": "--train.steps",
-    "--seed": "--train.seed",
-    "--device": "--train.device",
-}
 
 
 @dataclass(frozen=True)
@@ -52,10 +44,11 @@ class CompareFlags:
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
 
 def main(argv: list[str]) -> int:
-    from spherelm import presets
-
     argv = long_forms(argv, SHORT_FORMS)
     preset = value_of("--preset", argv) or "nano"
     arch, _, size = preset.partition("-")
@@ -71,14 +64,14 @@ def main(argv: list[str]) -> int:
 
 def _compare(flags: CompareFlags) -> int:
     from spherelm.compare import pair as comparing
+    from spherelm.compare.charts import charts_of
     from spherelm.compare.display import open_display
+    from spherelm.compare.report import render
     from spherelm.data.open import open_dataset
     from spherelm.ops.device import choose_device
+    from spherelm.plots import png
     from spherelm.train.memory import check_fits
 
-    for name, rate in (("--gpt-lr", flags.gpt_lr), ("--ngpt-lr", flags.ngpt_lr)):
-        if rate is not None:
-            require_positive(name, rate)
     out = Path(flags.out)
     dataset = open_dataset(flags.data.path)
     comparing.check_data(dataset)
@@ -94,21 +87,11 @@ def _compare(flags: CompareFlags) -> int:
             display.note(f"stopped, saved {stopped.checkpoint}; continue with --resume auto")
             return 130 if stopped.stopped_by == signal.SIGINT else 0
         comparison = comparing.read_comparison(out, flags.preset, dataset)
-        _write(comparison, out, display)
+        if png.write(charts_of(comparison), out) is None:
+            display.note(png.NO_MATPLOTLIB)
+        durable.write_text(out / "report.html", render(comparison))
+        durable.write_json(out / comparing.RESULT, comparison.as_json())
     return show(comparison.as_json(), flags.json, lambda: _print(comparison, out))
-
-
-def _write(comparison: Comparison, out: Path, display: Display) -> None:
-    from spherelm import durable
-    from spherelm.compare.charts import charts_of
-    from spherelm.compare.pair import RESULT
-    from spherelm.compare.report import render
-    from spherelm.plots import png
-
-    if png.write(charts_of(comparison), out) is None:
-        display.note(png.NO_MATPLOTLIB)
-    durable.write_text(out / "report.html", render(comparison))
-    durable.write_json(out / RESULT, comparison.as_json())
 
 
 def _print(comparison: Comparison, out: Path) -> None:

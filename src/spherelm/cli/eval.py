@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
-from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -50,10 +49,6 @@ def main(argv: list[str]) -> int:
         module = importlib.import_module(f"spherelm.cli.eval_{argv[0]}")
         return int(module.main(argv[1:]))
     flags = parse_for_model(EvalFlags, argv, "eval")
-
-    require_int("--batch-size", flags.batch_size)
-    if flags.context is not None:
-        require_int("--context", flags.context)
     if flags.text and flags.data is not None:
         raise UserError("--text and --data cannot be given together; give one of them")
 

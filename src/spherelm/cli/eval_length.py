@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,11 +14,8 @@ import tyro
 from spherelm.cli.saved_model import ModelsFlags, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
-from spherelm.validate import require_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spherelm.data.tokenizer import Tokenizer
     from spherelm.eval.length import LengthCurve, Metric
     from spherelm.eval.loss import Evaluation
@@ -44,10 +42,8 @@ class LengthFlags(ModelsFlags):
 
 def main(argv: list[str]) -> int:
     flags = parse_for_model(LengthFlags, argv, "eval length")
-    if not flags.runs or not flags.lengths or min(flags.lengths) < 1:
-        raise UserError("eval length needs at least one run, and lengths of at least 1")
-    if flags.limit is not None:
-        require_int("--limit", flags.limit)
+    if not flags.runs or not flags.lengths:
+        raise UserError("eval length needs at least one run and one length")
     for run in flags.runs:
         if flags.runs.count(run) > 1:
             raise UserError(f"{run} is named twice; name each run once")
@@ -80,7 +76,9 @@ def _measure(flags: LengthFlags) -> int:
         tokens = books[tokenizer.fingerprint]
         with precision:
             curves.append(
-                length_curve(model, tokenizer, tokens, lengths, label=label, report=_progress(run))
+                length_curve(
+                    model, tokenizer, tokens, lengths, label=label, report=partial(_report, run)
+                )
             )
     values = [dataclasses.asdict(curve) for curve in curves]
     if flags.out is not None:
@@ -102,11 +100,8 @@ def _refuse_several_tokenizers(runs: tuple[str, ...], tokenizers: list[Tokenizer
             )
 
 
-def _progress(run: str) -> Callable[[int, Evaluation], None]:
-    def report(length: int, evaluation: Evaluation) -> None:
-        print(f"{run}: {length:,} tokens, perplexity {evaluation.perplexity:.2f}", file=sys.stderr)
-
-    return report
+def _report(run: str, length: int, evaluation: Evaluation) -> None:
+    print(f"{run}: {length:,} tokens, perplexity {evaluation.perplexity:.2f}", file=sys.stderr)
 
 
 def _print(curves: list[LengthCurve], metric: Metric) -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spherelm import durable
 from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.console import print_table, show
-from spherelm.validate import require_int
 
 if TYPE_CHECKING:
     import torch
@@ -45,37 +46,29 @@ def main(argv: list[str]) -> int:
     from spherelm.eval.tasks.catalog import choose_tasks
 
     tasks = choose_tasks(flags.tasks)
-    if flags.limit is not None:
-        require_int("--limit", flags.limit)
-    require_int("--batch-size", flags.batch_size)
     data = None if flags.data is None else Path(flags.data)
 
     from spherelm.folders import kinds, place
 
     with place.results(flags.out, kinds.EVAL, inputs=[flags.run, flags.data]):
         _check_questions(flags, tasks, data)
-        return _report(flags, tasks, data)
+        scores, environment = _measure(flags, tasks, data)
 
+        from spherelm.eval.harness import average_accuracy
 
-def _report(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> int:
-    scores, environment = _measure(flags, tasks, data)
-
-    from spherelm import durable
-    from spherelm.eval.harness import average_accuracy
-
-    average = average_accuracy(scores)
-    report: dict[str, Any] = {
-        "run": flags.run,
-        "limit": flags.limit,
-        "tasks": {
-            s.task.name: {"examples": s.examples, "shots": s.task.shots, **s.metrics}
-            for s in scores
-        },
-        "average_accuracy": average,
-        "environment": environment,
-    }
-    if flags.out is not None:
-        durable.write_json(Path(flags.out) / "tasks.json", report)
+        average = average_accuracy(scores)
+        report: dict[str, Any] = {
+            "run": flags.run,
+            "limit": flags.limit,
+            "tasks": {
+                s.task.name: {"examples": s.examples, "shots": s.task.shots, **s.metrics}
+                for s in scores
+            },
+            "average_accuracy": average,
+            "environment": environment,
+        }
+        if flags.out is not None:
+            durable.write_json(Path(flags.out) / "tasks.json", report)
     return show(report, flags.json, lambda: _print(flags.run, scores, average))
 
 
@@ -99,7 +92,8 @@ def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path 
 def _measure(
     flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None
 ) -> tuple[list[TaskScore], dict[str, Any]]:
-    """The scores, and what they were measured with."""
+    """The scores, and what it takes to measure them again: versions, precision, batches."""
+    from spherelm.bench.report import environment
     from spherelm.eval.harness import Answers, evaluate_task, harness_model
     from spherelm.saved import find_tokenizer, read_weights, reading, to_device
 
@@ -123,28 +117,16 @@ def _measure(
             print(f"{task.title}: {shown} on {score.examples:,}", file=sys.stderr)
     finally:
         journal.close()
-    return scores, _environment(saved, device, dtype, flags.batch_size)
-
-
-def _environment(
-    saved: Saved, device: torch.device, dtype: torch.dtype, batch_size: int
-) -> dict[str, Any]:
-    """What it takes to measure the same again: other versions or precisions give other numbers."""
-    from importlib.metadata import version
-
-    from spherelm.bench.report import environment
-
-    return {
+    return scores, {
         "checkpoint": saved.folder.name,
         "dtype": str(dtype).removeprefix("torch."),
-        "batch_size": batch_size,
+        "batch_size": flags.batch_size,
         "lm_eval": version("lm_eval"),
         **environment(device),
     }
 
 
 def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
-    from spherelm import durable
     from spherelm.eval.journal import Journal
 
     if out is None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from spherelm import presets
+from spherelm.config import RunConfig
+from spherelm.config_io import override, read_toml
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import parse
-
-if TYPE_CHECKING:
-    from spherelm.config import RunConfig
+from spherelm.validate import check_fields
 
 CLUSTER_PRESETS = ("ngpt-0.5b-4k", "ngpt-1b-4k", "ngpt-7b-4k")
 
@@ -34,6 +35,9 @@ class InfoFlags:
     json: bool = False
     """Print one JSON object."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
 
 def main(argv: list[str]) -> int:
     flags = parse(InfoFlags, argv, "info")
@@ -46,9 +50,6 @@ def main(argv: list[str]) -> int:
 
 
 def _run(preset: str, flags: InfoFlags) -> RunConfig:
-    from spherelm import presets
-    from spherelm.config_io import read_toml
-
     run = presets.get(preset)
     if flags.config is not None:
         run = read_toml(flags.config, run)
@@ -57,8 +58,7 @@ def _run(preset: str, flags: InfoFlags) -> RunConfig:
 
     from spherelm.data.open import open_dataset
 
-    vocab_size = open_dataset(flags.data, verify=False).vocab_size
-    return replace(run, model=replace(run.model, vocab_size=vocab_size))
+    return override(run, {"model.vocab_size": open_dataset(flags.data, verify=False).vocab_size})
 
 
 def _report(preset: str, run: RunConfig) -> dict[str, Any]:
@@ -103,10 +103,7 @@ def _print(report: dict[str, Any]) -> None:
 
 def _memory_by_gpus(flags: InfoFlags) -> int:
     from spherelm.train.memory import training_memory
-    from spherelm.validate import require_int
 
-    for number in flags.world_size:
-        require_int("--world-size", number)
     names = CLUSTER_PRESETS if flags.preset is None else (flags.preset,)
     runs = {name: _run(name, flags) for name in names}
     memory = {

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
 import tyro
 
 from spherelm.console import open_console, print_table, show
+from spherelm.data.prepare import PrepareConfig, PrepareSettings, Report, prepare
+from spherelm.data.prepare import Progress as Done
 from spherelm.flags import parse
-
-if TYPE_CHECKING:
-    from spherelm.data.prepare import Report
 
 
 @dataclass(frozen=True)
-class PrepareFlags:
+class PrepareFlags(PrepareSettings):
     """Turn text into token shards that `spherelm train --data` reads.
 
     Started again with the same options, it continues where it stopped.
@@ -28,25 +28,6 @@ class PrepareFlags:
     stdin, or hf:NAME[:CONFIG[:SPLIT]] such as hf:Skylion007/openwebtext."""
     out: str
     """Folder to write."""
-    tokenizer: str | None = None
-    """bytes (the default), gpt2 or another name on the Hugging Face hub, a tokenizers JSON file or
-    folder, GPT-2's encoder.json, or a SentencePiece .model."""
-    train_tokenizer: int | None = None
-    """Train a byte-level BPE with this many tokens on the text instead."""
-    end_of_document: str | None = None
-    """Token that ends a document, where the tokenizer has none of the usual ones."""
-    field: str = "text"
-    """Field or column that holds the text."""
-    val_fraction: float | None = None
-    """Share of documents held out for validation, by their hash; 0.01 unless --val is given."""
-    val: tuple[str, ...] = ()
-    """Inputs of their own for validation."""
-    dtype: str = "auto"
-    """uint16 or uint32; auto: the smallest that holds the tokenizer's ids."""
-    shard_tokens: int = 1 << 26
-    """Tokens of a shard, about."""
-    workers: int | None = None
-    """Processes to tokenize in. Unset: all cores."""
     json: bool = False
     """Print one JSON object."""
 
@@ -54,15 +35,10 @@ class PrepareFlags:
 def main(argv: list[str]) -> int:
     flags = parse(PrepareFlags, argv, "prepare")
 
-    from pathlib import Path
-
-    from spherelm.data.prepare import PrepareConfig, prepare
-
-    values = dict(vars(flags))
-    del values["json"]
-    values["out"] = Path(flags.out)
+    settings = {f.name: getattr(flags, f.name) for f in fields(PrepareSettings)}
+    config = PrepareConfig(flags.inputs, Path(flags.out), **settings)
     with _progress() as report:
-        manifest, was_complete = prepare(PrepareConfig(**values), report)
+        manifest, was_complete = prepare(config, report)
     result = {"out": flags.out, "was_complete": was_complete, **manifest}
     return show(result, flags.json, lambda: _print(flags.out, manifest, was_complete))
 
@@ -71,8 +47,6 @@ def main(argv: list[str]) -> int:
 def _progress() -> Iterator[Report]:
     """A bar on stderr with the rate and the time left, where stderr is a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from spherelm.data import prepare
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -87,7 +61,7 @@ def _progress() -> Iterator[Report]:
     ) as bar:
         task = bar.add_task("reading", total=None, made="")
 
-        def report(done: prepare.Progress) -> None:
+        def report(done: Done) -> None:
             elapsed = bar.tasks[0].elapsed
             made = ""
             if done.tokens and elapsed:

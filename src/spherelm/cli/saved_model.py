@@ -11,6 +11,7 @@ import tyro
 from spherelm import cpu_isa
 from spherelm.flags import parse
 from spherelm.ops.names import Precision
+from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +32,9 @@ class ModelsFlags:
     """A tokenizer, where a run has none of its own."""
     json: bool = False
     """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
 
     def execution(self) -> tuple[torch.device, torch.dtype]:
         """Where a model runs, and the precision of its matrix products."""

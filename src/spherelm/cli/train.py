@@ -11,21 +11,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from spherelm import cpu_isa
+from spherelm import cpu_isa, presets
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
+from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
-from spherelm.flags import given, long_forms, parse, value_of
+from spherelm.flags import SHORT_FORMS, given, long_forms, parse, value_of
 from spherelm.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from spherelm.data.dataset import TokenDataset
     from spherelm.train.loop import TrainResult
 
-SHORT_FORMS = {
-    "--data": "--data.path",
-    "--steps": "--train.steps",
-    "--seed": "--train.seed",
-    "--device": "--train.device",
+MORE_SHORT_FORMS = {
     "--checkpoint-every": "--train.checkpoint-every",
     "--lr": "--optim.lr",
 }
@@ -67,7 +64,7 @@ class TrainFlags:
 def main(argv: list[str]) -> int:
     if not launcher.is_first():  # before torch is imported: what it warns of, the first one says
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    argv = long_forms(argv, SHORT_FORMS)
+    argv = long_forms(argv, SHORT_FORMS | MORE_SHORT_FORMS)
     base = _base(argv)
     flags = parse(TrainFlags, argv, "train", **_sections(base.config))
     sections, note = _sections(flags), None
@@ -80,8 +77,7 @@ def main(argv: list[str]) -> int:
 
     dataset = open_dataset(run.data.path)
     if VOCABULARY not in base.given:
-        model = dataclasses.replace(run.model, vocab_size=dataset.vocab_size)
-        run = dataclasses.replace(run, model=model)
+        run = override(run, {VOCABULARY: dataset.vocab_size})
     if flags.dry_run:
         from spherelm.train.report.plan import print_plan
 
@@ -90,7 +86,9 @@ def main(argv: list[str]) -> int:
         return 0
     result = _train(run, dataset, flags, note)
     if flags.json and launcher.is_first():
-        print(json.dumps(_as_json(result, Path(flags.out))))
+        checkpoint = str(result.checkpoint) if result.checkpoint else None
+        report = {"run": str(Path(flags.out)), "step": result.step, "finished": result.finished}
+        print(json.dumps(report | {"val_loss": result.val_loss, "checkpoint": checkpoint}))
     return 130 if result.stopped_by == signal.SIGINT else 0
 
 
@@ -125,16 +123,6 @@ def _train(
     return result
 
 
-def _as_json(result: TrainResult, out: Path) -> dict[str, object]:
-    return {
-        "run": str(out),
-        "step": result.step,
-        "finished": result.finished,
-        "val_loss": result.val_loss,
-        "checkpoint": str(result.checkpoint) if result.checkpoint else None,
-    }
-
-
 @dataclass(frozen=True)
 class _Base:
     """What the flags build on."""
@@ -152,8 +140,6 @@ class _Base:
         It keeps its share of a run that is not longer than it. A run that is gone on with keeps
         its own, which may have been scaled to fewer steps than it has now.
         """
-        from spherelm import presets
-
         warmup, steps, note = self.preset.optim.warmup_steps, flags.train.steps, None
         if self.own is not None:
             warmup = self.own.optim.warmup_steps
@@ -167,9 +153,6 @@ class _Base:
 
 def _base(argv: list[str]) -> _Base:
     """The preset with the values of a TOML file; a resumed run's own where neither is named."""
-    from spherelm import presets
-    from spherelm.config_io import flatten, override, read_toml, toml_values
-
     preset, toml, own = value_of("--preset", argv), value_of("--config", argv), _resumed(argv)
     if preset is None and toml is None and own is not None:
         return _Base(own, given(argv) | {WARMUP, VOCABULARY}, own, own)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spherelm.compare.pair import Comparison, Side
-from spherelm.plots.chart import Axis, Chart, Role, Series, Span
+from spherelm.plots.chart import Axis, Chart, Series, Span
 
 
 def charts_of(comparison: Comparison) -> list[Chart]:
@@ -42,25 +42,17 @@ def loss_over_seconds(c: Comparison) -> Chart:
         f"{c.ngpt.seconds_per_step:.3g}."
     )
     lines = [_losses(side, [side.seconds_for(t) for t, _ in side.curve]) for side in c.sides]
-    title, axis = (
-        "Validation loss over training time",
-        Axis("seconds of training steps", from_zero=True),
-    )
+    title = "Validation loss over training time"
+    axis = Axis("seconds of training steps", from_zero=True)
     return Chart("loss-seconds", title, f"{_ends(c)} {steps}", axis, _loss_axis(c), lines, span)
 
 
 def eigen_learning_rates(ngpt: Side) -> Chart:
     """Mean of each layer's eigen learning rates at the end, as in the paper's figure."""
     start = ngpt.config.model.resolve_scale("alpha_attn").init
-    blocks: list[tuple[str, str, Role]] = [
-        ("attention", "alpha_attn", "ngpt"),
-        ("MLP", "alpha_mlp", "third"),
-    ]
     lines = [
-        Series(
-            label, role, [(layer, value) for layer, value in enumerate(ngpt.alpha[name], start=1)]
-        )
-        for label, name, role in blocks
+        Series("attention", "ngpt", list(enumerate(ngpt.alpha["alpha_attn"], start=1))),
+        Series("MLP", "third", list(enumerate(ngpt.alpha["alpha_mlp"], start=1))),
     ]
     means = "; ".join(
         f"{line.label}: {', '.join(f'{value:.3f}' for _, value in line.points)}" for line in lines

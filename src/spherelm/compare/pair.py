@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from spherelm import presets, records
 from spherelm.compare.recorded import Recorded, is_tuned, recorded
+from spherelm.compare.samples import Sample, sample_from
 from spherelm.config import DataConfig, RunConfig, TrainConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
@@ -65,16 +66,11 @@ def configure(
     runs: dict[Arch, RunConfig] = {}
     for arch in ARCHS:
         base = presets.get(f"{arch}-{preset}")
-        warmup = presets.warmup_for(base, train.steps)
-        lr = rates[arch]
-        runs[arch] = RunConfig(
-            model=dataclasses.replace(base.model, vocab_size=vocab_size),
-            optim=dataclasses.replace(
-                base.optim, warmup_steps=warmup, lr=base.optim.lr if lr is None else lr
-            ),
-            data=data,
-            train=train,
-        )
+        given, warmup = rates[arch], presets.warmup_for(base, train.steps)
+        rate = base.optim.lr if given is None else given
+        model = dataclasses.replace(base.model, vocab_size=vocab_size)
+        optim = dataclasses.replace(base.optim, lr=rate, warmup_steps=warmup)
+        runs[arch] = RunConfig(model, optim, data, train)
     return runs
 
 
@@ -122,7 +118,14 @@ def _check_claim(
     begun = [arch for arch in ARCHS if RunDir(out / arch).holds_a_run()]
     if begun and resume != "never" and not force:
         for arch in begun:
-            _check_same(RunDir(out / arch).read_config(), runs[arch])
+            before, now = RunDir(out / arch).read_config(), runs[arch]
+            check_same_run(before, now)
+            if before.train.steps != now.train.steps:  # a run may go on for longer, this may not
+                raise UserError(
+                    f"cannot resume with train.steps = {now.train.steps}: the comparison began "
+                    f"with {before.train.steps}; leave it as it was, or start over with another "
+                    "--out"
+                )
         return
     place.check_apart(out, inputs)
     if place.is_vacant(out):
@@ -133,15 +136,6 @@ def _check_claim(
             f"or replace it with --force"
         )
     place.check_own(out, COMPARE)
-
-
-def _check_same(before: RunConfig, now: RunConfig) -> None:
-    check_same_run(before, now)
-    if before.train.steps != now.train.steps:  # one run may go on for longer, a comparison not
-        raise UserError(
-            f"cannot resume with train.steps = {now.train.steps}: the comparison began with "
-            f"{before.train.steps}; leave it as it was, or start over with another --out"
-        )
 
 
 def train_both(
@@ -216,14 +210,6 @@ class Crossing:
     def speedup_seconds(self) -> float:
         """The same in time on this machine, where a step of nGPT takes longer."""
         return self.second.seconds_for(self.second.tokens) / self.first.seconds_for(self.tokens)
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A text that a model was asked to go on with."""
-
-    prompt: str
-    text: str
 
 
 @dataclass(frozen=True)
@@ -341,8 +327,6 @@ def read_side(run_dir: RunDir, arch: Arch) -> Side:
 
 def read_comparison(out: Path, preset: str, dataset: TokenDataset) -> Comparison:
     """The comparison that two finished runs in `out` make."""
-    from spherelm.compare.samples import sample_from
-
     gpt, ngpt = (read_side(RunDir(out / arch), arch) for arch in ARCHS)
     path = gpt.config.data.path
     return Comparison(

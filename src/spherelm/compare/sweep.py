@@ -179,17 +179,16 @@ class Record:
             durable.write_text(path, ",".join(self.COLUMNS) + "\n")
         with open(path, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                self._read(row)
-
-    def _read(self, row: dict[str, str]) -> None:
-        if (row["preset"], row["steps"]) != (self.preset, str(self.steps)):
-            raise UserError(
-                f"{self.path} is of preset {row['preset']} at {row['steps']} steps, not of "
-                f"{self.preset} at {self.steps}; choose another --out"
-            )
-        arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
-        trial = Trial(arch, _parse(row["setting"]), int(row["seed"]))
-        self.losses[trial] = float(row["val_loss"])
+                if (row["preset"], row["steps"]) != (preset, str(steps)):
+                    raise UserError(
+                        f"{path} is of preset {row['preset']} at {row['steps']} steps, not of "
+                        f"{preset} at {steps}; choose another --out"
+                    )
+                arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
+                pairs = (word.split("=") for word in row["setting"].split())
+                setting = tuple((name, float(value)) for name, value in pairs)
+                trial = Trial(arch, setting, int(row["seed"]))
+                self.losses[trial] = float(row["val_loss"])
 
     def add(self, trial: Trial, loss: float) -> None:
         self.losses[trial] = loss
@@ -220,11 +219,6 @@ class Record:
 def describe(setting: Setting) -> str:
     """lr=0.002 warmup=0.1"""
     return " ".join(f"{name}={value:g}" for name, value in setting)
-
-
-def _parse(text: str) -> Setting:
-    pairs = (word.split("=") for word in text.split())
-    return tuple((name, float(value)) for name, value in pairs)
 
 
 def sweep(

@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from spherelm.data.writer import Mark, OutputFolder, SplitWriter
 from spherelm.errors import UserError, or_say, shortened
 from spherelm.folders import place
 from spherelm.folders.kinds import PREPARE
-from spherelm.validate import require_choice, require_fraction, require_int
+from spherelm.validate import Fraction, check_fields, require_int
 
 BATCH = 1 << 18
 """Characters of a batch: about a hundred milliseconds of tokenizing."""
@@ -38,21 +38,40 @@ TOKENIZER_TEXT = 1 << 30
 """Characters of the input, from its start, that a new tokenizer is trained on."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings:
+    """How inputs become shards; the command line has a flag for each field."""
+
+    tokenizer: str | None = None
+    """bytes (the default), gpt2 or another name on the Hugging Face hub, a tokenizers JSON file or
+    folder, GPT-2's encoder.json, or a SentencePiece .model."""
+    train_tokenizer: int | None = None
+    """Train a byte-level BPE with this many tokens on the text instead."""
+    end_of_document: str | None = None
+    """Token that ends a document, where the tokenizer has none of the usual ones."""
+    field: str = "text"
+    """Field or column that holds the text."""
+    val_fraction: Fraction | None = None
+    """Share of documents held out for validation, by their hash; 0.01 unless --val is given."""
+    val: tuple[str, ...] = ()
+    """Inputs of their own for validation."""
+    dtype: Literal["auto", "uint16", "uint32"] = "auto"
+    """uint16 or uint32; auto: the smallest that holds the tokenizer's ids."""
+    shard_tokens: int = 1 << 26
+    """Tokens of a shard, about."""
+    workers: int | None = None
+    """Processes to tokenize in. Unset: all cores."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
+
 @dataclass(frozen=True)
-class PrepareConfig:
-    """What `prepare` is asked for; the fields are documented in `spherelm.cli.prepare`."""
+class PrepareConfig(PrepareSettings):
+    """What `prepare` is asked for."""
 
     inputs: tuple[str, ...]
     out: Path
-    tokenizer: str | None = None
-    train_tokenizer: int | None = None
-    end_of_document: str | None = None
-    field: str = "text"
-    val_fraction: float | None = None
-    val: tuple[str, ...] = ()
-    dtype: str = "auto"
-    shard_tokens: int = 1 << 26
-    workers: int | None = None
 
     def __post_init__(self) -> None:
         named = (*self.inputs, *self.val) if isinstance(self.inputs, tuple) else (self.inputs,)
@@ -62,20 +81,15 @@ class PrepareConfig:
             raise UserError(f"out must be a Path, not {self.out!r}")
         if not self.inputs:
             raise UserError("there is no input: name files, folders, globs, hf:NAME or - for stdin")
+        super().__post_init__()
         if self.train_tokenizer is not None:
             require_int("--train-tokenizer", self.train_tokenizer, at_most=2**31)
         if self.tokenizer is not None and self.train_tokenizer is not None:
             raise UserError("--tokenizer and --train-tokenizer cannot be given together; give one")
         if self.val and self.val_fraction is not None:
             raise UserError("--val and --val-fraction cannot be given together; give one")
-        if self.val_fraction is not None:
-            require_fraction("--val-fraction", self.val_fraction)
         if [*self.inputs, *self.val].count("-") > (self.train_tokenizer is None):
             raise UserError("stdin (-) can be read once: not for two inputs or --train-tokenizer")
-        require_choice("--dtype", self.dtype, ("auto", "uint16", "uint32"))
-        require_int("--shard-tokens", self.shard_tokens)
-        if self.workers is not None:
-            require_int("--workers", self.workers)
 
     @property
     def fraction(self) -> float:
