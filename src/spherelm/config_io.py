@@ -114,8 +114,12 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
     """The tables and values of a TOML file."""
     try:
         content = Path(path).read_bytes()
-        if sealed:
-            _check_seal(content, path)
+        match = _SEAL.search(content) if sealed else None
+        if match is not None and zlib.crc32(content[: match.start()]) != int(match[1], 16):
+            raise UserError(
+                f"{path} is damaged: its checksum is not that of its text "
+                "(if it was changed on purpose, remove its last line)"
+            )
         return tomllib.loads(content.decode())
     except UserError:
         raise
@@ -131,15 +135,6 @@ def seal_toml(text: str) -> str:
     """`text` with a last line that tells when any of it has changed."""
     seal = f"{zlib.crc32(text.encode()):08x}"
     return f"{text}# seal {seal} of all above: remove this line when you change something\n"
-
-
-def _check_seal(content: bytes, path: str | Path) -> None:
-    match = _SEAL.search(content)
-    if match is not None and zlib.crc32(content[: match.start()]) != int(match[1], 16):
-        raise UserError(
-            f"{path} is damaged: its checksum is not that of its text "
-            "(if it was changed on purpose, remove its last line)"
-        )
 
 
 def to_toml(config: Any) -> str:

@@ -56,11 +56,14 @@ def write_bytes(path: Path, content: Any) -> None:
 def written(path: Path) -> Iterator[Path]:
     """A name to write to, which becomes `path` when all of it is on the disk, or is gone.
 
-    The file gets the permissions that the umask gives, whatever a library thinks of them.
+    The file gets the permissions that the umask gives, whatever a library thinks of them. It is a
+    new one, in place of what a killed process left, never somebody's link followed.
     """
     temporary = path.with_name(f".{path.name}.writing")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = _new_file(temporary)
+        temporary.unlink(missing_ok=True)  # the link itself, where it is one
+        descriptor = os.open(temporary, flags, 0o666)
         mode = os.fstat(descriptor).st_mode & 0o777
         os.close(descriptor)
         yield temporary
@@ -72,16 +75,6 @@ def written(path: Path) -> Iterator[Path]:
             temporary.unlink()
         raise
     force_to_disk(path.parent)
-
-
-def _new_file(path: Path) -> int:
-    """A new file, open: in place of what a killed process left, never through somebody's link."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o666)
-    except FileExistsError:
-        path.unlink()  # the link itself, where it is one
-        return os.open(path, flags, 0o666)
 
 
 def write_text(path: Path, text: str) -> None:

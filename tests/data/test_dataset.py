@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 from spherelm.cli import main
-from spherelm.data import builtin
+from spherelm.data import open as opening
 from spherelm.data.dataset import MANIFEST, TokenDataset
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
-from spherelm.data.shards import read_header, smallest_dtype
+from spherelm.data.shards import open_shard, smallest_dtype
 from spherelm.errors import UserError
 from tests.data.conftest import MakeDataset
 
@@ -184,8 +184,8 @@ def test_the_builtin_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     text = bytes(shard.tokens[: shard.starts[1] - 1].astype(np.uint8))
     assert text == next(
         text
-        for path, text in builtin._documents(Path(os.__file__).parent)
-        if not builtin._held_out(path)
+        for path, text in opening._documents(Path(os.__file__).parent)
+        if not opening._held_out(path)
     )
     # Used again as it is; made again when it is damaged, to the same content.
     before = (data.path / MANIFEST).stat().st_mtime_ns
@@ -212,6 +212,6 @@ def test_opening_data_does_not_import_torch() -> None:
 
 
 def test_headers_say_what_shards_hold(make_dataset: MakeDataset) -> None:
-    header = read_header(make_dataset([30], document=7).path, "train-00000")
+    header = open_shard(make_dataset([30], document=7).path, "train-00000").header
     assert (header.count, header.documents, header.split) == (30, 5, "train")
     assert header.tokenizer == "bytes"

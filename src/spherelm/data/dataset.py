@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,14 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import records
-from spherelm.data.shards import (
-    DTYPES,
-    Shard,
-    ShardHeader,
-    check_shard,
-    open_shard,
-    shard_name,
-)
+from spherelm.data.shards import DTYPES, Shard, ShardHeader, check_shard, open_shard, shard_name
 from spherelm.data.tokenizer import Tokenizer, read_description
 from spherelm.data.tokenizer_load import load_saved_tokenizer
 from spherelm.errors import UserError, or_say
@@ -61,22 +54,16 @@ class TokenSplit:
         return total if all(shard.starts is not None for shard in self.shards) else None
 
 
+@dataclass(eq=False)
 class TokenDataset:
     """Tokens for training and validation, and the tokenizer that made them."""
 
-    def __init__(
-        self,
-        path: Path,
-        splits: Mapping[str, TokenSplit],
-        vocab_size: int | None,
-        tokenizer_fingerprint: str | None = None,
-    ) -> None:
-        self.path = path
-        self.splits = dict(splits)
-        self._vocab_size = vocab_size
-        self.tokenizer_fingerprint = tokenizer_fingerprint
-        """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
-        self._token_bytes: dict[str, NDArray[np.float64] | None] = {}
+    path: Path
+    splits: dict[str, TokenSplit]
+    known_vocab_size: int | None
+    tokenizer_fingerprint: str | None = None
+    """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
+    _token_bytes: dict[str, NDArray[np.float64] | None] = field(default_factory=dict, init=False)
 
     @property
     def train(self) -> TokenSplit:
@@ -99,8 +86,8 @@ class TokenDataset:
     @cached_property
     def vocab_size(self) -> int:
         """The tokenizer's; where none is known, one more than the largest token."""
-        if self._vocab_size is not None:
-            return self._vocab_size
+        if self.known_vocab_size is not None:
+            return self.known_vocab_size
         return 1 + max(
             int(shard.tokens.max()) for split in self.splits.values() for shard in split.shards
         )
@@ -230,7 +217,7 @@ def _identity(shard: Shard) -> str:
 def _open_nanogpt(path: Path, vocab_size: int | None) -> TokenDataset:
     """`train.bin` and `val.bin`. `meta.pkl`, if any, is left alone: unpickling runs code."""
     splits = {}
-    for name in ("train", "val"):
+    for name in SPLITS:
         file = path / f"{name}.bin"
         if file.is_file():
             tokens = read_nanogpt(file)

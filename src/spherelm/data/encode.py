@@ -9,29 +9,16 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spherelm.data.documents import Piece
 from spherelm.data.lifeline import Lifeline, start_worker
-from spherelm.data.shards import DTYPES, Tokens
+from spherelm.data.shards import DTYPES, Encoded
 from spherelm.data.tokenizer import Tokenizer
 
 T = TypeVar("T")
-
-
-class Encoded(NamedTuple):
-    """The tokens of some pieces, one after another."""
-
-    tokens: Tokens
-    starts: NDArray[np.int64]
-    """Where documents start among them."""
-    ends: NDArray[np.int64]
-    """Where each piece ends, its end-of-document token included."""
-    text_bytes: NDArray[np.int64]
-    """UTF-8 bytes of each piece."""
 
 
 def encode_pieces(tokenizer: Tokenizer, dtype: str, pieces: Sequence[Piece]) -> Encoded:

@@ -15,11 +15,11 @@ import socket
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
-from spherelm.errors import first_line
+from spherelm.errors import UserError, first_line
 
 OFFLINE = "HF_HUB_OFFLINE"
 """What says, in the environment and in the hub's libraries, that nothing is asked of the hub."""
@@ -41,17 +41,24 @@ def nearest_here(name: str) -> str | None:
 
 
 @contextlib.contextmanager
-def use(answers: bool) -> Iterator[None]:
-    """The context to use the hub's libraries in: from their cache alone if nobody answers."""
-    if answers:
-        yield
-        return
+def asked(refusal: Callable[[str], str], here: bool = False) -> Iterator[None]:
+    """Use the hub's libraries, from their cache alone if nobody answers and it is not all `here`.
+
+    Whatever goes wrong (the network, the name, a library's own mistakes: they do not tell them
+    apart) ends in the line that `refusal` makes of the reason.
+    """
+    online = here or answers()
     with contextlib.ExitStack() as later:
-        _switch(os.environ, "1", later)  # first: the libraries look there when they are imported
-        for module in ("huggingface_hub.constants", "datasets.config"):
-            with contextlib.suppress(ImportError):
-                _switch(vars(importlib.import_module(module)), True, later)
-        yield
+        if not online:
+            _switch(os.environ, "1", later)  # first: the libraries look there when imported
+            for module in ("huggingface_hub.constants", "datasets.config"):
+                with contextlib.suppress(ImportError):
+                    _switch(vars(importlib.import_module(module)), True, later)
+        try:
+            yield
+        except Exception as error:
+            silence = f"it is not in the cache, and {_endpoint().hostname} does not answer"
+            raise UserError(refusal(first_line(error) if online else silence)) from None
 
 
 def _switch(place: MutableMapping[str, Any], value: object, later: contextlib.ExitStack) -> None:
@@ -67,13 +74,6 @@ def _is_offline() -> bool:
     """Whether the user has said so."""
     words = (os.environ.get(name, "") for name in (OFFLINE, "TRANSFORMERS_OFFLINE"))
     return any(word.upper() in ("1", "ON", "YES", "TRUE") for word in words)
-
-
-def explain(error: Exception, answers: bool) -> str:
-    """Why something could not be loaded, in a few words."""
-    if not answers:
-        return f"it is not in the cache, and {_endpoint().hostname} does not answer"
-    return first_line(error)
 
 
 def _endpoint() -> urllib.parse.SplitResult:

@@ -90,29 +90,21 @@ class WindowReader:
             rows = np.flatnonzero(shards == shard)
             found = self._windows[shard][local[rows]]  # (rows, T + 1)
             tokens.numpy()[rows], targets.numpy()[rows] = found[:, :-1], found[:, 1:]
-            if documents is not None:
-                self._mark_starts(shard, rows, local[rows] * self.context, documents.numpy())
+            starts = self.split.shards[shard].starts
+            if documents is None or starts is None:
+                continue
+            # A 1 where a document starts inside a row: their running sum numbers documents.
+            begins = local[rows] * self.context
+            first = starts.searchsorted(begins + 1)
+            last = starts.searchsorted(begins + self.context)
+            for i in np.flatnonzero(first < last):  # a row inside one document has no mark
+                documents.numpy()[rows[i], starts[first[i] : last[i]] - begins[i]] = 1
         if documents is not None:
             np.cumsum(documents.numpy(), axis=1, out=documents.numpy())
         if documents is None or not self.restart_positions:
             return Batch(tokens, targets, documents)
         positions = restarting_positions(documents)
         return Batch(tokens, targets, documents, positions.pin_memory() if pin else positions)
-
-    def _mark_starts(
-        self,
-        shard: int,
-        rows: NDArray[np.int64],
-        begins: NDArray[np.int64],
-        marks: NDArray[np.int64],
-    ) -> None:
-        """Put a 1 where a document starts inside a row; their running sum numbers documents."""
-        starts = self.split.shards[shard].starts
-        assert starts is not None
-        first = starts.searchsorted(begins + 1)
-        last = starts.searchsorted(begins + self.context)
-        for i in np.flatnonzero(first < last):  # a row inside one document has no mark
-            marks[rows[i], starts[first[i] : last[i]] - begins[i]] = 1
 
 
 def restarting_positions(documents: Tensor) -> Tensor:

@@ -23,15 +23,13 @@ from spherelm.data import dataset, writer
 from spherelm.data.documents import Piece
 from spherelm.data.encode import available_cores, cut_after, encode_batches, join
 from spherelm.data.shards import smallest_dtype
-from spherelm.data.sources import Source, find_sources
-from spherelm.data.stream import PieceStream
+from spherelm.data.sources import PieceStream, Source, find_sources
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.data.tokenizer_load import load_saved_tokenizer, load_tokenizer
 from spherelm.data.writer import Mark, OutputFolder, SplitWriter
 from spherelm.errors import UserError, or_say, shortened
 from spherelm.folders import place
 from spherelm.folders.kinds import PREPARE
-from spherelm.folders.owner import Owner
 from spherelm.validate import Fraction, check_fields, require_int
 
 BATCH = 1 << 18
@@ -138,7 +136,7 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     val = find_sources(config.val, config.field, named)
     stream = PieceStream(train, val, config.fraction)
     settings = _settings(config, train, val)
-    place.check_apart(config.out, _folders_and_files(config))
+    place.check_apart(config.out, [name for name in (*config.inputs, *config.val) if name != "-"])
     if (done := _finished_before(config, settings, stream)) is not None:
         return Prepared(done, was_complete=True)
     # A full disk, for one: what has been finished stays for the next start.
@@ -146,36 +144,19 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
         done = _finished_before(config, settings, stream)  # another may have ended meanwhile
         if done is not None:
             return Prepared(done, was_complete=True)
-        return Prepared(_write(config, settings, named, stream, owner, report), False)
-
-
-def _write(
-    config: PrepareConfig,
-    settings: dict[str, Any],
-    named: Tokenizer | None,
-    stream: PieceStream,
-    owner: Owner,
-    report: Report,
-) -> dict[str, Any]:
-    """Go on from the shards that are there."""
-    before = _settings_before(config.out, settings)
-    tokenizer = named or _tokenizer(config, stream.train, before is not None, report)
-    dtype = smallest_dtype(tokenizer.vocab_size) if config.dtype == "auto" else config.dtype
-    if tokenizer.vocab_size > np.iinfo(dtype).max + 1:
-        raise UserError(
-            f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, more than {dtype} holds; "
-            "use --dtype uint32"
-        )
-    settings["tokenizer_fingerprint"] = tokenizer.fingerprint
-    if before is not None:
-        _compare(config.out, before, settings)
-    folder = OutputFolder(owner, settings, tokenizer)
-    return _Run(config, stream, dtype, folder, report).run()
-
-
-def _folders_and_files(config: PrepareConfig) -> list[str]:
-    """The inputs that lie on the disk by the name that was given; a glob names single files."""
-    return [name for name in (*config.inputs, *config.val) if name != "-" and Path(name).exists()]
+        before = _settings_before(config.out, settings)
+        tokenizer = named or _tokenizer(config, train, before is not None, report)
+        dtype = smallest_dtype(tokenizer.vocab_size) if config.dtype == "auto" else config.dtype
+        if tokenizer.vocab_size > np.iinfo(dtype).max + 1:
+            raise UserError(
+                f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, more than {dtype} "
+                "holds; use --dtype uint32"
+            )
+        settings["tokenizer_fingerprint"] = tokenizer.fingerprint
+        if before is not None:
+            _compare(config.out, before, settings)
+        run = _Run(config, stream, dtype, OutputFolder(owner, settings, tokenizer), report)
+        return Prepared(run.run(), was_complete=False)
 
 
 def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:
@@ -316,11 +297,7 @@ class _Run:
             self.writers[split].close_shard()
         shards = {split: writer.headers for split, writer in self.writers.items()}
         return dataset.write_manifest(
-            self.folder.path,
-            tokenizer,
-            shards,
-            input_bytes=stream.size,
-            input_stamps=self.stamps,
+            self.folder.path, tokenizer, shards, input_bytes=stream.size, input_stamps=self.stamps
         )
 
     def _batches(self) -> Iterator[tuple[Mark, list[Piece]]]:
@@ -329,7 +306,10 @@ class _Run:
         batches: dict[str, list[Piece]] = {"train": [], "val": []}
         characters = {"train": 0, "val": 0}
         for piece, split in stream:
-            self._check_resumed()
+            for written in self.writers.values():  # what has been read must be what it was
+                at_its_end = stream.pieces_read == written.resume_at
+                if at_its_end and stream.digest != written.headers[-1].pieces_digest:
+                    raise _changed(self.folder.path)
             if stream.pieces_read <= self.writers[split].resume_at:
                 continue
             batches[split].append(piece)
@@ -342,14 +322,6 @@ class _Run:
         for split, batch in batches.items():
             if batch:
                 yield Mark(split, stream.pieces_read, stream.digest), batch
-
-    def _check_resumed(self) -> None:
-        """At the end of the last finished shard, what has been read must be what it was."""
-        for written in self.writers.values():
-            if self.stream.pieces_read != written.resume_at:
-                continue
-            if self.stream.digest != written.headers[-1].pieces_digest:
-                raise _changed(self.folder.path)
 
     def _hold_out_the_end(self) -> None:
         """No document fell to validation, as with one long text: its end is held out instead.

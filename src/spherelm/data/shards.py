@@ -13,7 +13,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,18 @@ DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtyp
 STARTS_DTYPE = np.dtype("<i8")
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
+
+
+class Encoded(NamedTuple):
+    """The tokens of some pieces, one after another."""
+
+    tokens: Tokens
+    starts: NDArray[np.int64]
+    """Where documents start among them."""
+    ends: NDArray[np.int64]
+    """Where each piece ends, its end-of-document token included."""
+    text_bytes: NDArray[np.int64]
+    """UTF-8 bytes of each piece."""
 
 
 @dataclass(frozen=True)
@@ -78,26 +90,23 @@ def smallest_dtype(vocab_size: int) -> str:
 
 
 def write_shard(
-    folder: Path,
-    name: str,
-    tokens: Tokens,
-    starts: NDArray[np.int64],
-    tokenizer: Tokenizer,
-    **fields: Any,
+    folder: Path, split: str, number: int, encoded: Encoded, tokenizer: Tokenizer, **place: Any
 ) -> ShardHeader:
-    """Write one shard; `fields` are those of the header that nothing else tells."""
-    dtype = tokens.dtype.name
-    raw_tokens = np.ascontiguousarray(tokens, DTYPES[dtype]).view(np.uint8).data
-    raw_starts = np.ascontiguousarray(starts, STARTS_DTYPE).view(np.uint8).data
+    """Write one shard of a split; `place` says how far its input was read (see `ShardHeader`)."""
+    name, dtype = shard_name(split, number), encoded.tokens.dtype.name
+    raw_tokens = np.ascontiguousarray(encoded.tokens, DTYPES[dtype]).view(np.uint8).data
+    raw_starts = np.ascontiguousarray(encoded.starts, STARTS_DTYPE).view(np.uint8).data
     header = ShardHeader(
+        split=split,
         dtype=dtype,
-        count=len(tokens),
-        documents=len(starts),
+        count=len(encoded.tokens),
+        documents=len(encoded.starts),
+        text_bytes=int(encoded.text_bytes.sum()),
         tokens_crc32=zlib.crc32(raw_tokens),
         starts_crc32=zlib.crc32(raw_starts),
         tokenizer=tokenizer.name,
         tokenizer_fingerprint=tokenizer.fingerprint,
-        **fields,
+        **place,
     )
     durable.write_bytes(folder / f"{name}.tokens", raw_tokens)
     durable.write_bytes(folder / f"{name}.starts", raw_starts)
@@ -106,14 +115,14 @@ def write_shard(
     return header
 
 
-def read_header(folder: Path, name: str) -> ShardHeader:
-    """The header of a shard."""
+def open_shard(folder: Path, name: str) -> Shard:
+    """Map a shard into memory; the sizes of its files must be those of the header."""
     path = folder / f"{name}.json"
     values = records.read_format(path, FORMAT, VERSION)
     kinds = {f.name: int if f.type == "int" else str for f in fields(ShardHeader)}
-    for name, kind in kinds.items():
-        if name in values or name not in ("pieces_read", "pieces_digest"):
-            records.field(values, name, kind, path)
+    for field, kind in kinds.items():
+        if field in values or field not in ("pieces_read", "pieces_digest"):
+            records.field(values, field, kind, path)
     if strange := values.keys() - kinds.keys():
         raise records.damaged(path, f"it has the unknown field {min(strange)!r}")
     header = ShardHeader(**values)
@@ -121,12 +130,6 @@ def read_header(folder: Path, name: str) -> ShardHeader:
         raise records.damaged(path, f"tokens cannot be {header.dtype!r}")
     if header.count < 1 or min(header.documents, header.text_bytes, header.pieces_read) < 0:
         raise records.damaged(path, "a count is below 0, or there are no tokens")
-    return header
-
-
-def open_shard(folder: Path, name: str) -> Shard:
-    """Map a shard into memory; the sizes of its files must be those of the header."""
-    header = read_header(folder, name)
     tokens = _map(folder / f"{name}.tokens", DTYPES[header.dtype], header.count)
     starts = _map(folder / f"{name}.starts", STARTS_DTYPE, header.documents)
     return Shard(name, header, tokens, starts)

@@ -1,6 +1,7 @@
 """Where text comes from: plain text, JSONL, Parquet, stdin, Hugging Face datasets, nanoGPT files.
 
-A source is read as a stream of pieces; what the user named is checked before any is read.
+A source is read as a stream of pieces, and all of them as one (`PieceStream`); what the user named
+is checked before any is read.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import bz2
 import glob
 import gzip
+import hashlib
 import io
 import lzma
 import os
@@ -270,22 +272,17 @@ class HubDataset:
         config, _, split = rest.partition(":")
         if not name:
             raise UserError(f"{self.name} names no dataset; write hf:NAME[:CONFIG[:SPLIT]]")
-        here = Path(name).exists()
-        answers = here or hub.answers()
-        try:
-            with hub.use(answers):
-                return datasets.load_dataset(
-                    name, config or None, split=split or "train", streaming=True
-                )
-        except Exception as error:  # the network, the hub and the dataset's own mistakes
-            raise UserError(f"cannot open {self.name}: {hub.explain(error, answers)}") from None
+        with hub.asked(lambda why: f"cannot open {self.name}: {why}", here=Path(name).exists()):
+            return datasets.load_dataset(
+                name, config or None, split=split or "train", streaming=True
+            )
 
     def pieces(self, at: Position) -> Iterator[Piece]:
         rows = iter(self._open())
         while True:
             try:
                 row = next(rows, None)
-            except Exception as error:  # again the network, and the dataset's own mistakes
+            except Exception as error:  # the network, and the dataset's own mistakes
                 raise UserError(
                     f"reading {self.name} stopped part-way: {first_line(error)}"
                 ) from None
@@ -351,3 +348,59 @@ def _cell_pieces(text: object, field: str, name: str) -> Iterator[Piece]:
 def _without_halves(text: str) -> str:
     """JSON can spell half a character (a lone surrogate), which is not UTF-8: make it `?`."""
     return text.encode(errors="replace").decode()
+
+
+class PieceStream:
+    """Iterates over (piece, split) of training inputs and then of validation inputs.
+
+    A document of a training input goes to validation when the hash of its first piece, read as a
+    number in [0, 1), is below `fraction`: the same text always goes the same way, in whatever
+    file it comes.
+    """
+
+    def __init__(self, train: list[Source], val: list[Source], fraction: float) -> None:
+        self.train, self.val, self.fraction = train, val, fraction
+        self.position = 0
+        """Bytes of the input files that have been read."""
+        self.count = {"train": 0, "val": 0}
+        """Pieces of each split so far."""
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all input files; None where that cannot be known."""
+        sizes = [source.size for source in (*self.train, *self.val)]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    @property
+    def stamps(self) -> list[list[int] | None]:
+        """When each input file was last written or otherwise changed; None where none can be known.
+
+        The second date of each moves with every change of the content and cannot be set back.
+        """
+        return [source.stamp for source in (*self.train, *self.val)]
+
+    @property
+    def pieces_read(self) -> int:
+        return sum(self.count.values())
+
+    @property
+    def digest(self) -> str:
+        """Digest of all pieces so far."""
+        return self._digest.hexdigest()
+
+    def __iter__(self) -> Iterator[tuple[Piece, str]]:
+        split, done = "train", 0
+        for source, given in (*((s, "train") for s in self.train), *((s, "val") for s in self.val)):
+            at = Position()
+            for piece in source.pieces(at):
+                own_hash = hashlib.blake2b(piece.text.encode(), digest_size=8).digest()
+                self._digest.update(own_hash + bytes((piece.starts, piece.ends)))
+                if piece.starts:
+                    held_out = int.from_bytes(own_hash, "big") < self.fraction * 2**64
+                    split = "val" if held_out else given
+                self.count[split] += 1
+                self.position = done + at.bytes
+                yield piece, split
+            done += source.size or 0
+            self.position = done

@@ -77,17 +77,15 @@ class ByteTokenizer:
         save_tokenizer(folder, "bytes")
 
 
-class FileTokenizer:
+class FileTokenizer(Tokenizer):
     """What tokenizers of a package share: all that they are is in one file of theirs."""
 
     kind: str
     """One of `KINDS`."""
-    name: str
     content: Any
     """What the constructor takes: the text or the bytes of the file."""
     end: str
     """The token that ends a document, spelt out."""
-    fingerprint: str
 
     def save(self, folder: Path) -> None:
         content = self.content.encode() if isinstance(self.content, str) else self.content

@@ -63,7 +63,13 @@ class LibraryTokenizer(FileTokenizer):
             close = hub.nearest_here(str(spec))
             hint = "" if close is None else f"; did you mean {close!r}?"
             raise UserError(f"tokenizer {spec} does not exist{hint}")
-        return cls._from_hub(str(spec), end_of_document)
+        library, name = _library(), str(spec)
+        refusal = (
+            f"tokenizer {name!r} is not a file, nor can it be loaded from the Hugging Face hub"
+        )
+        with hub.asked(lambda why: f"{refusal} ({why}); give a file or folder"):
+            content = library.Tokenizer.from_pretrained(name).to_str()
+        return cls(content, name, end_of_document)
 
     @classmethod
     def _from_folder(cls, folder: Path, end_of_document: str | None, name: str) -> LibraryTokenizer:
@@ -77,20 +83,6 @@ class LibraryTokenizer(FileTokenizer):
             f"{folder} holds no tokenizer: tokenizer.json, tokenizer.model, or GPT-2's "
             "encoder.json and vocab.bpe"
         )
-
-    @classmethod
-    def _from_hub(cls, name: str, end_of_document: str | None) -> LibraryTokenizer:
-        library = _library()
-        answers = hub.answers()
-        try:
-            with hub.use(answers):
-                content = library.Tokenizer.from_pretrained(name).to_str()
-        except Exception as error:  # no network, no such name: the library does not tell them apart
-            raise UserError(
-                f"tokenizer {name!r} is not a file, nor can it be loaded from the Hugging Face hub "
-                f"({hub.explain(error, answers)}); give a file or folder"
-            ) from None
-        return cls(content, name, end_of_document)
 
     @property
     def content_without_marks(self) -> tuple[str, str]:

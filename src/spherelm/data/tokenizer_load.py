@@ -6,20 +6,9 @@ Kinds that need a package of `spherelm[data]` are imported when asked for.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from spherelm.data.tokenizer import (
-    DESCRIPTION,
-    KINDS,
-    ByteTokenizer,
-    Tokenizer,
-    read_description,
-)
+from spherelm.data.tokenizer import DESCRIPTION, KINDS, ByteTokenizer, Tokenizer, read_description
 from spherelm.errors import UserError
-
-if TYPE_CHECKING:
-    from spherelm.data.tokenizer_library import LibraryTokenizer
-    from spherelm.data.tokenizer_sentencepiece import SentencePieceTokenizer
 
 
 def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Tokenizer:
@@ -60,7 +49,7 @@ def load_saved_tokenizer(folder: Path, end_of_document: str | None = None) -> To
 
 def _load_foreign(
     spec: str | Path, end_of_document: str | None, name: str | None = None
-) -> LibraryTokenizer | SentencePieceTokenizer:
+) -> Tokenizer:
     path = Path(spec)
     if path.suffix == ".model" or (
         (path / "tokenizer.model").is_file() and not (path / "tokenizer.json").is_file()

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from spherelm import records
-from spherelm.data.encode import Encoded, join
+from spherelm.data.encode import join
 from spherelm.data.shards import (
+    Encoded,
     ShardHeader,
     check_shard,
     open_shard,
@@ -52,17 +53,13 @@ class SplitWriter:
         """Go on after the shards that an earlier start has finished."""
         self.folder, self.split, self.shard_tokens = folder, split, shard_tokens
         self.headers: list[ShardHeader] = []
-        while (folder.path / f"{self._next}.json").is_file():
-            shard = open_shard(folder.path, self._next)
+        while (folder.path / f"{shard_name(split, len(self.headers))}.json").is_file():
+            shard = open_shard(folder.path, shard_name(split, len(self.headers)))
             check_shard(folder.path, shard)
             self.headers.append(shard.header)
         self.resume_at = self.headers[-1].pieces_read if self.headers else 0
         self.held: list[Encoded] = []
         self._mark: Mark | None = None
-
-    @property
-    def _next(self) -> str:
-        return shard_name(self.split, len(self.headers))
 
     def add(self, encoded: Encoded, mark: Mark) -> None:
         """Take a batch. A full shard is closed when more comes: the last one is always held."""
@@ -77,15 +74,12 @@ class SplitWriter:
             return
         assert self._mark is not None
         self.folder.begin()
-        whole = join(self.held)
         header = write_shard(
             self.folder.path,
-            self._next,
-            whole.tokens,
-            whole.starts,
+            self.split,
+            len(self.headers),
+            join(self.held),
             self.folder.tokenizer,
-            split=self.split,
-            text_bytes=int(whole.text_bytes.sum()),
             pieces_read=self._mark.pieces_read,
             pieces_digest=self._mark.digest,
         )

@@ -28,13 +28,12 @@ SHOWN = 4
 
 def facts(run: RunConfig, data: str, out: Path) -> dict[str, str]:
     """What this process would train, field by field; `data` is the fingerprint of its data."""
-    fields = {k: repr(v) for k, v in flatten(to_dict(run)) if k not in LOCAL}
     return {
         "spherelm's version": __version__,
         "torch's version": torch.__version__,
         "the data's fingerprint": data,
         "--out": str(out.absolute()),
-        **fields,
+        **{name: repr(value) for name, value in flatten(to_dict(run)) if name not in LOCAL},
     }
 
 

@@ -102,16 +102,10 @@ def load_task(task: PaperTask, data: Path | None = None, limit: int | None = Non
     if data is not None:
         loaded = manager.load(group)
     else:
-        answers = hub.answers()
-        try:
-            with hub.use(answers), _quiet_unless_terminal():
-                loaded = manager.load(group)
-        except Exception as error:  # the network, the hub and the dataset's own mistakes
-            reason = hub.explain(error, answers)
-            raise UserError(
-                f"cannot get {task.name} from the Hugging Face hub ({reason}); "
-                "give --data a folder with the tasks' files"
-            ) from None
+        remedy = "give --data a folder with the tasks' files"
+        refusal = f"cannot get {task.name} from the Hugging Face hub"
+        with hub.asked(lambda why: f"{refusal} ({why}); {remedy}"), _quiet_unless_terminal():
+            loaded = manager.load(group)
     loaded["tasks"][task.name].set_fewshot_seed(seed=FEWSHOT_SEED)
     return loaded
 

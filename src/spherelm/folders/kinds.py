@@ -18,7 +18,6 @@ OWNER = ".spherelm"
 
 _TEMPORARY = re.compile(r"\.(.+)\.(?:writing|removing|replaced)")
 """A name while it is being written or removed, around the name itself."""
-_ANYTHING = "**"
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Kind:
     @cached_property
     def _parts(self) -> list[list[re.Pattern[str] | None]]:
         return [
-            [None if part == _ANYTHING else re.compile(part) for part in name.split("/")]
+            [None if part == "**" else re.compile(part) for part in name.split("/")]
             for name in (*self.names, re.escape(OWNER))
         ]
 
@@ -51,15 +50,12 @@ class Kind:
 
 
 def _fits(path: Sequence[str], parts: Sequence[re.Pattern[str] | None], folder: bool) -> bool:
-    for i, part in enumerate(path):
-        if i == len(parts):
-            return False
-        pattern = parts[i]
+    for part, pattern in zip(path, parts, strict=False):
         if pattern is None:
             return True
         if not pattern.fullmatch(part):
             return False
-    return folder or len(path) == len(parts)
+    return len(path) == len(parts) or (folder and len(path) < len(parts))
 
 
 def walk(folder: Path, kind: Kind, above: tuple[str, ...] = ()) -> Iterator[tuple[Path, bool]]:
@@ -102,7 +98,6 @@ _RUN = (
     r"checkpoints/step_\d+(?:\.damaged)?/shard-\d+-model-\d+-of-\d+\.safetensors",
     r"checkpoints/step_\d+(?:\.damaged)?/(?:state|manifest)\.json",
 )
-_SIDE = (*_RUN, re.escape(OWNER))
 
 TRAIN = Kind("train", "a run", _RUN, signs=(("config.toml", "env.json"),))
 IMPORT = Kind("import", "an imported run", _RUN)
@@ -110,7 +105,7 @@ COMPARE = Kind(
     "compare",
     "a comparison",
     (
-        *(f"(?:gpt|ngpt)/{name}" for name in _SIDE),
+        *(f"(?:gpt|ngpt)/{name}" for name in (*_RUN, re.escape(OWNER))),
         r"result\.json",
         r"report\.html",
         r"(?:loss|loss-seconds|alpha)\.png",

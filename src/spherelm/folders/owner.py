@@ -104,6 +104,8 @@ class Owner:
         self._descriptor: int | None = descriptor
         self._ended = threading.Event()
         _owners.add(self)
+        self._write(self._holder)
+        threading.Thread(target=_renew, args=(descriptor, self._ended), daemon=True).start()
 
     def sign(self, verb: str) -> None:
         """Say that this verb writes what the folder holds."""
@@ -141,11 +143,6 @@ class Owner:
         os.pwrite(self._descriptor, content, 0)  # in place: the lock is on this very file
         os.ftruncate(self._descriptor, len(content))
 
-    def _begin(self) -> None:
-        self._write(self._holder)
-        beat = threading.Thread(target=_renew, args=(self._descriptor, self._ended), daemon=True)
-        beat.start()
-
 
 def take(folder: Path, verb: str) -> Owner:
     """Make `folder` if need be, and hold it; refused where somebody else does, who is named."""
@@ -167,9 +164,8 @@ def take(folder: Path, verb: str) -> Owner:
                 continue
             if before.holder is not None and _lives(before.holder, folder, locks is True):
                 raise held(folder, before.holder)
-            owner = Owner(folder, verb, descriptor, before)
             try:
-                owner._begin()
+                owner = Owner(folder, verb, descriptor, before)
             except OSError:  # a full disk: not even our name stays
                 if before.holder is None and before.verb is None:
                     os.unlink(folder / OWNER)
@@ -187,7 +183,7 @@ def take(folder: Path, verb: str) -> Owner:
 
 def held(folder: Path, holder: Holder | None) -> Held:
     """The refusal that names who writes there."""
-    who = "another process" if holder is None else str(holder)
+    who = holder or "another process"
     return Held(f"{folder} is being written by {who}; wait for it, or choose another --out")
 
 

@@ -98,10 +98,8 @@ def _elsewhere(why: str) -> UserError:
 def check(out: str | Path, kind: Kind, *, force: bool, inputs: Sequence[Input] = ()) -> None:
     """Refuse a folder that a new one may not take the place of; nothing is written."""
     check_apart(out, inputs)
-    if is_vacant(out):
-        return
     check_own(out, kind)
-    if not force:
+    if not force and not is_vacant(out):
         raise UserError(
             f"{out} already holds {kind.what}; choose another --out, or replace it with --force"
         )

@@ -85,7 +85,7 @@ class Writing:
         background: bool = False,
     ) -> None:
         self.path = folder / f"step_{step}"
-        self._temporary = folder / f".step_{step}.writing"
+        self._temporary = swap.beside(self.path)
         self._state = {"format": FORMAT, "step": step, **state}
         self._processes = processes
         self._future: Future[Any] | None = None
@@ -120,7 +120,11 @@ class Writing:
 
     def _name(self) -> None:
         records.write(self._temporary / "state.json", self._state)
-        records.write(self._temporary / "manifest.json", _manifest(self._temporary))
+        files = {}
+        for path in sorted(self._temporary.iterdir()):
+            durable.force_to_disk(path)
+            files[path.name] = {"bytes": path.stat().st_size, "crc32": durable.checksum(path)}
+        records.write(self._temporary / "manifest.json", {"files": files})
         swap.put(self._temporary, self.path)  # also in the place of one of the same step
         _clear(self._temporary)
 
@@ -231,14 +235,6 @@ def clear_leftovers(folder: Path) -> None:
     if folder.is_dir():
         for path in folder.glob(".step_*"):
             _clear(path)
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    files = {}
-    for path in sorted(folder.iterdir()):
-        durable.force_to_disk(path)
-        files[path.name] = {"bytes": path.stat().st_size, "crc32": durable.checksum(path)}
-    return {"files": files}
 
 
 def _validation_loss(checkpoint: Path) -> float | None:

@@ -84,8 +84,9 @@ def kept_lines(lines: Sequence[Line], first: int, last: int) -> Iterator[bytes]:
     """The text of a line for each step; one that is damaged or missing says "lost"."""
     sound = {line.step: line.text for line in lines if line.step is not None}
     for step in range(first, last + 1):
-        lost = records.line({"step": step, LOST: True}).encode()
-        yield _sealed(sound[step]) if step in sound else lost
+        text = sound.get(step) or records.line({"step": step, LOST: True}).encode()
+        # Lines of a run that began before there were seals get theirs when it goes on.
+        yield text if records.seal_holds(text) else records.seal(text.decode()).encode()
 
 
 def _step_of(text: bytes, sealed: bool) -> int | None:
@@ -97,8 +98,3 @@ def _step_of(text: bytes, sealed: bool) -> int | None:
     except records.Damaged:
         return None
     return int(step)
-
-
-def _sealed(text: bytes) -> bytes:
-    """Lines of a run that began before there were seals get theirs when it goes on."""
-    return text if records.seal_holds(text) else records.seal(text.decode()).encode()

@@ -111,8 +111,6 @@ class Claim:
             place.check_apart(root, ())
             return
         place.check_apart(root, self.inputs)
-        if place.is_vacant(root):
-            return
         if self.run_dir.holds_a_run() and not self.force:
             raise UserError(
                 f"{root} already holds a run; continue it with --resume auto, "
@@ -137,37 +135,32 @@ class Claim:
     ) -> None:
         """Start a fresh run; one that is to be replaced goes in one step.
 
-        The folder `tokenizer` is copied, so that the model can be used when its data is gone.
-        `launch` names the start that makes the run (see `distributed.launcher`).
+        The folder `tokenizer` is copied, so that the model can be used when its data is gone;
+        `launch` is that of `write_description`.
         """
+
+        def fill(folder: Path) -> None:
+            run_dir = RunDir(folder)
+            run_dir.checkpoints.mkdir(parents=True)
+            if tokenizer is not None and tokenizer.is_dir():
+                run_dir.tokenizer.mkdir()
+                for file in sorted(tokenizer.iterdir()):
+                    if file.is_file() and TRAIN.knows(("tokenizer", file.name)):
+                        durable.write_bytes(run_dir.tokenizer / file.name, file.read_bytes())
+            write_description(run_dir, config, launch)
+
         assert self._owner is not None
         with or_say(f"cannot make {self.run_dir.root}"):
             if self.run_dir.holds_a_run():
-                self._owner = place.renew(
-                    self._owner,
-                    TRAIN,
-                    lambda folder: _fill(RunDir(folder), config, tokenizer, launch),
-                )
+                self._owner = place.renew(self._owner, TRAIN, fill)
             else:
                 self._owner.sign(TRAIN.verb)
                 place.remove(self._owner.folder, TRAIN)  # of a call that was killed right here
-                _fill(self.run_dir, config, tokenizer, launch)
+                fill(self.run_dir.root)
 
     def goes_on(self) -> bool:
         """Whether a run is there that is to be gone on with."""
         return self.resume != "never" and not self.force and self.run_dir.holds_a_run()
-
-
-def _fill(
-    run_dir: RunDir, config: RunConfig, tokenizer: Path | None, launch: Sequence[str]
-) -> None:
-    run_dir.checkpoints.mkdir(parents=True)
-    if tokenizer is not None and tokenizer.is_dir():
-        run_dir.tokenizer.mkdir()
-        for file in sorted(tokenizer.iterdir()):
-            if file.is_file() and TRAIN.knows(("tokenizer", file.name)):
-                durable.write_bytes(run_dir.tokenizer / file.name, file.read_bytes())
-    write_description(run_dir, config, launch)
 
 
 def write_description(run_dir: RunDir, config: RunConfig, launch: Sequence[str] = ()) -> None:

@@ -27,13 +27,12 @@ from spherelm.data.loader import Batch, evaluation_batches
 from spherelm.distributed.agreement import facts
 from spherelm.distributed.launcher import this_launch
 from spherelm.distributed.processes import Processes
-from spherelm.eval.loss import Evaluation, evaluate, summed_loss
+from spherelm.eval.loss import evaluate, summed_loss
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.device import peak_memory, products
 from spherelm.optim.schedule import cosine_schedule
 from spherelm.runs import checkpoint as checkpoints
-from spherelm.runs import run_dir as run_dirs
-from spherelm.runs.run_dir import Resume, RunDir
+from spherelm.runs.run_dir import Claim, Resume, RunDir
 from spherelm.runs.state import TrainState
 from spherelm.train.build import build_state, check_data
 from spherelm.train.failures import diverged, explained
@@ -91,20 +90,9 @@ def train(
     """
     check_data(run, dataset)
     check_trackers(run)
-    with flash_attention_3(run.train.attention):
-        return _train(run, dataset, out, resume, force, reporter)
-
-
-def _train(
-    run: RunConfig,
-    dataset: TokenDataset,
-    out: Path,
-    resume: Resume,
-    force: bool,
-    reporter: Reporter | None,
-) -> TrainResult:
     alike = facts(run, dataset.fingerprint, out)
     with (
+        flash_attention_3(run.train.attention),
         Processes(run.parallel, run.train.device, alike) as processes,
         explained(run, processes.world_size),
     ):
@@ -114,8 +102,7 @@ def _train(
             # torchrun starts again the run that it began. Any other would be refused, or replaced,
             # as it was the first time.
             resume, force = ("auto" if resume == "never" else resume), False
-        inputs = [dataset.path]
-        with run_dirs.Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
+        with Claim(run_dir, resume=resume, force=force, inputs=[dataset.path]) as claim:
             processes.from_main(claim.check)
             if processes.from_main(claim.goes_on):
                 processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
@@ -146,9 +133,7 @@ class Trainer:
         self.state, self.run, self.dataset, self.run_dir = state, state.run, dataset, run_dir
         self.processes, self.device, self.reporter = processes, processes.device, reporter
         self.first_step = state.step
-        self.recorder = Recorder(
-            self.run, run_dir, state.began, state.step, reporter, writes=processes.is_main
-        )
+        self.recorder = Recorder(state, run_dir, reporter, writes=processes.is_main)
         if not dataset.has_val:
             reporter.note(f"no validation loss: {dataset.path} has no validation part")
         self.clock = Stopwatch()
@@ -272,7 +257,10 @@ class Trainer:
         """Read the numbers of a step, if one waits, and do what they call for."""
         if step is None:
             return
-        loss, grad_norm, wish_to_stop, have_written = self._read(step)
+        first = step.number == self.first_step + 1
+        self.processes.at(f"step {step.number}, the device", long=first, waits=True)
+        loss, grad_norm, wish_to_stop, have_written = step.values.tolist()
+        self.processes.at(f"step {step.number}, its metrics")
         self.stopping |= wish_to_stop > 0
         if have_written == self.processes.world_size:
             self._name_checkpoint()
@@ -281,14 +269,6 @@ class Trainer:
             model = self.state.model
             raise diverged(model, self.processes, step.number, loss, grad_norm, last_good)
         self._record(step, loss, grad_norm)
-
-    def _read(self, step: Step) -> list[float]:
-        """The numbers of a step, when the device has them."""
-        first = step.number == self.first_step + 1
-        self.processes.at(f"step {step.number}, the device", long=first, waits=True)
-        values: list[float] = step.values.tolist()
-        self.processes.at(f"step {step.number}, its metrics")
-        return values
 
     def _record(self, step: Step, loss: float, grad_norm: float) -> None:
         """The lines of a step; speed's now and then has the seconds and memory of every process."""
@@ -300,10 +280,7 @@ class Trainer:
             "grad_norm": grad_norm,
             **step.measured,
         }
-        mine = {
-            "seconds": round(step.seconds, 6),
-            "peak_memory_bytes": peak_memory(self.device),
-        }
+        mine = {"seconds": round(step.seconds, 6), "peak_memory_bytes": peak_memory(self.device)}
         fast = round(self.run.tokens_per_step / step.seconds, 1)
         speed: dict[str, Any] = {"step": step.number, "tokens_per_second": fast, **mine}
         if self.processes.world_size > 1 and step.number % self.run.train.log_every == 0:
@@ -316,17 +293,23 @@ class Trainer:
         """What the model is worth now: validation loss, where there is such data, and factors."""
         measured: dict[str, Any] = {}
         if self.dataset.has_val:
-            with self.clock.paused():
-                evaluation = self._evaluate()
+            with self.clock.paused(), products(self.run.train.precision, self.device):
+                token_bytes = self.dataset.token_bytes("val")
+                evaluation = evaluate(
+                    self.state.model,
+                    self._validation_batches(),
+                    token_bytes,
+                    self.processes.sum_over_data,
+                )
             self.state.val_loss, self.state.evaluated_at = evaluation.loss, self.state.step
             measured["val_loss"] = evaluation.loss
             if evaluation.bits_per_byte is not None:
                 measured["val_bits_per_byte"] = evaluation.bits_per_byte
         return measured | sphere_metrics(self.state.model, self.processes.gather)
 
-    def _evaluate(self) -> Evaluation:
-        """The loss on the fixed validation set."""
-        batches = evaluation_batches(
+    def _validation_batches(self) -> Iterator[Batch]:
+        """Our share of the fixed validation set."""
+        for batch in evaluation_batches(
             self.dataset.val,
             context=self.run.model.context,
             n_sequences=self.run.train.eval_sequences,
@@ -336,15 +319,7 @@ class Trainer:
             device=self.device,
             rank=self.processes.data_rank,
             world_size=self.processes.data_ranks,
-        )
-        token_bytes = self.dataset.token_bytes("val")
-        with products(self.run.train.precision, self.device):
-            return evaluate(
-                self.state.model, self._each(batches), token_bytes, self.processes.sum_over_data
-            )
-
-    def _each(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        for batch in batches:
+        ):
             self.processes.at(f"the evaluation at step {self.state.step}", long=True)
             yield batch
 

@@ -7,13 +7,13 @@ they are exact, and of the rest only `SURE`.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from spherelm.config import RunConfig
+from spherelm.config_io import override
 from spherelm.free_memory import require_memory
 from spherelm.model.flops import count_parameters
 
@@ -115,9 +115,8 @@ def check_fits(run: RunConfig, device: torch.device, world_size: int = 1) -> Non
 
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     host = torch.device("cpu")
-    here = dataclasses.replace(run, train=dataclasses.replace(run.train, device=device.type))
     whole = 4 * count_parameters(run.model).total
-    step = training_memory(here, world_size).certain
+    step = training_memory(override(run, {"train.device": device.type}), world_size).certain
     remedy = (
         "use a smaller model, context or train.micro_batch_size, "
         "train.activation_checkpointing, or more devices"

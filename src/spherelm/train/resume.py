@@ -63,24 +63,22 @@ def restore(
     state: TrainState, dataset: TokenDataset, run_dir: RunDir, processes: Processes, strict: bool
 ) -> tuple[str, ...]:
     """Go on from a checkpoint of `run_dir`, if there is one; returns what a person should know."""
+
+    def find() -> Found | None:
+        """The checkpoint to go on from, which must be of this configuration and this data."""
+        check_same_run(run_dir.read_config(), state.run)  # also where there is no checkpoint yet
+        found = find_checkpoint(run_dir, state.run.train.keep_last, strict)
+        if found is not None:
+            check_state(found, state.run)
+            check_same_data(found, run_dir, dataset)
+        return found
+
     processes.at("reading the checkpoint", long=True)
-    found = processes.from_main(lambda: _of_this_run(state.run, dataset, run_dir, strict))
+    found = processes.from_main(find)
     if found is None:
         return ()
     state.load(found.checkpoint, found.state)
     return (*found.notes, f"resuming from {found.checkpoint}")
-
-
-def _of_this_run(
-    run: RunConfig, dataset: TokenDataset, run_dir: RunDir, strict: bool
-) -> Found | None:
-    """The checkpoint to go on from, which must be of this configuration and this data."""
-    check_same_run(run_dir.read_config(), run)  # also where there is no checkpoint yet
-    found = find_checkpoint(run_dir, run.train.keep_last, strict)
-    if found is not None:
-        check_state(found, run)
-        check_same_data(found, run_dir, dataset)
-    return found
 
 
 def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | None:

@@ -15,11 +15,7 @@ from functools import partial
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import (
-    MixedPrecisionPolicy,
-    fully_shard,
-    register_fsdp_forward_method,
-)
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
 
 from spherelm.config import TrainConfig
@@ -39,7 +35,8 @@ def parallelize(model: Transformer, train: TrainConfig, processes: Processes) ->
     if mesh is not None and processes.tensor > 1:
         divide_blocks(model, mesh["tensor"])
     if train.activation_checkpointing:
-        recompute_in_backward(model)
+        for block in model.blocks:  # keeps only its input; the backward pass computes it again
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     if train.compile:
         compile_blocks(model)
     if mesh is not None:
@@ -61,12 +58,6 @@ def compile_blocks(model: Transformer) -> None:
         block.forward = torch.compile(
             block.forward, options={"post_grad_custom_post_pass": ADD_IN_PLACE}
         )
-
-
-def recompute_in_backward(model: Transformer) -> None:
-    """Keep only each block's input; the backward pass computes the block again."""
-    for block in model.blocks:
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
 
 
 def shard_rows(model: Transformer, mesh: DeviceMesh, bf16: bool) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 
 from spherelm.config import RunConfig
-from spherelm.config_io import to_dict, to_toml
+from spherelm.config_io import override, to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import WindowReader
 from spherelm.model.flops import count_parameters, flops_per_token
@@ -42,11 +41,14 @@ def print_plan(run: RunConfig, dataset: TokenDataset, as_json: bool) -> None:
 
 
 def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
-    """The numbers of a plan; the speed is measured on a model of one and of two layers."""
+    """The numbers of a plan; the speed, of forward and backward, is measured on a model of one
+    layer and of two."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
     windows = WindowReader(dataset.train, run.model.context).n_windows
-    speed = measure_speed(run, device)
+    one, two = (_seconds(run, layers, device) for layers in (1, 2))
+    per_layer = max(0.0, two - one)
+    speed = run.model.context / (one + per_layer * (run.model.n_layers - 1))
     per_token = flops_per_token(run.model)
     return {
         "config": to_dict(run),
@@ -62,22 +64,15 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
     }
 
 
-def measure_speed(run: RunConfig, device: torch.device) -> float:
-    """Tokens per second of forward and backward, from the times of one layer and of two."""
-    one, two = (_seconds(run, layers, device) for layers in (1, 2))
-    per_layer = max(0.0, two - one)
-    return run.model.context / (one + per_layer * (run.model.n_layers - 1))
-
-
 def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
     """The best time for a sequence through a model of `n_layers` layers, forward and backward."""
-    config = dataclasses.replace(run.model, n_layers=n_layers)
     sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
-    train = dataclasses.replace(run.train, batch_size=sequences, micro_batch_size=None)
-    part = dataclasses.replace(run, model=config, train=train)
+    of_step = {"train.batch_size": sequences, "train.micro_batch_size": None}
+    part = override(run, {"model.n_layers": n_layers, **of_step})
     check_fits(part, device)
     model = build_model(part, device)
-    tokens = torch.randint(config.vocab_size, (sequences, config.context), device=device)
+    shape = (sequences, run.model.context)
+    tokens = torch.randint(run.model.vocab_size, shape, device=device)
     times = []
     for _ in range(3):
         began = time.perf_counter()

@@ -1,6 +1,6 @@
 """What a run writes down at each step: metrics.jsonl, speed.jsonl, trackers and the screen.
 
-Only the main process has one that writes; the others' is silent.
+Only the main process has one that writes; the others' has no files, and a silent reporter.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any
 import torch
 
 from spherelm import durable, records
-from spherelm.config import RunConfig
 from spherelm.errors import or_say
 from spherelm.model.block import NGPTBlock
 from spherelm.model.sphere import largest_norm_deviation
 from spherelm.model.transformer import Transformer
 from spherelm.runs.metrics import kept_lines, read_lines, what_is_wrong
 from spherelm.runs.run_dir import RunDir
+from spherelm.runs.state import TrainState
 from spherelm.train.report.reporter import Moment, Reporter
 from spherelm.train.report.trackers import Tracker, open_trackers
 
@@ -107,45 +107,37 @@ def sphere_metrics(
 
 
 class Recorder:
-    """Keeps the records of a run from `first_step` on."""
+    """Keeps the records of a run from where its state stands on."""
 
     def __init__(
-        self,
-        run: RunConfig,
-        run_dir: RunDir,
-        began: int,
-        first_step: int,
-        reporter: Reporter,
-        writes: bool,
+        self, state: TrainState, run_dir: RunDir, reporter: Reporter, writes: bool
     ) -> None:
-        """`began` is the step that the run set out from: 0, or that of an imported model."""
-        self.run, self.reporter, self.writes = run, reporter, writes
+        self.steps, self.reporter = state.run.train.steps, reporter
         self._speed = RunningMean()
         self._files: list[StepFile] = []
         self._trackers: list[Tracker] = []
         if writes:
             self._files = [
-                StepFile(path, began + 1, first_step) for path in (run_dir.metrics, run_dir.speed)
+                StepFile(path, state.began + 1, state.step)
+                for path in (run_dir.metrics, run_dir.speed)
             ]
             for file in self._files:
                 if file.lost is not None:
                     reporter.note(f"{file.path}: {file.lost}, and cannot be written again")
-            self._trackers = open_trackers(run, run_dir.tensorboard, first_step)
-        reporter.started(run_dir.root.name, first_step, run.train.steps)
+            self._trackers = open_trackers(state.run, run_dir.tensorboard, state.step)
+        reporter.started(run_dir.root.name, state.step, self.steps)
 
     def record(
         self, metrics: Mapping[str, Any], speed: Mapping[str, Any], val_loss: float | None
     ) -> None:
         """Write down one step; `val_loss` is the newest validation loss."""
-        if not self.writes:
-            return
-        for file, line in zip(self._files, (metrics, speed), strict=True):
+        for file, line in zip(self._files, (metrics, speed), strict=False):  # or there are none
             file.write(line)
         for tracker in self._trackers:
             tracker.log(metrics)
         self.reporter.stepped(
             Moment(
-                steps=self.run.train.steps,
+                steps=self.steps,
                 tokens_per_second=self._speed.update(speed["tokens_per_second"]),
                 val_loss=val_loss,
                 **{name: metrics[name] for name in ("step", "tokens", "loss", "lr", "grad_norm")},

@@ -7,30 +7,12 @@ import netrc
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
 from spherelm.errors import UserError, first_line, package
-
-
-class Tracker(Protocol):
-    """Somewhere that curves are drawn."""
-
-    def log(self, record: Mapping[str, Any]) -> None: ...
-    def close(self) -> None: ...
-
-
-def open_trackers(run: RunConfig, tensorboard_folder: Path, start_step: int) -> list[Tracker]:
-    """The trackers that the configuration asks for; TensorBoard only where it is installed."""
-    trackers: list[Tracker] = []
-    if run.train.tensorboard:
-        with contextlib.suppress(ModuleNotFoundError):
-            trackers.append(TensorBoard(tensorboard_folder, start_step))
-    if run.train.wandb_project is not None:
-        trackers.append(WeightsAndBiases(run, tensorboard_folder.parent))
-    return trackers
 
 
 def check_trackers(run: RunConfig) -> None:
@@ -112,3 +94,17 @@ def _scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield from ((f"{name}/layer_{i}", v) for i, v in enumerate(value))
         elif isinstance(value, (int, float)) and name != "step":
             yield name, value
+
+
+Tracker = TensorBoard | WeightsAndBiases
+
+
+def open_trackers(run: RunConfig, tensorboard_folder: Path, start_step: int) -> list[Tracker]:
+    """The trackers that the configuration asks for; TensorBoard only where it is installed."""
+    trackers: list[Tracker] = []
+    if run.train.tensorboard:
+        with contextlib.suppress(ModuleNotFoundError):
+            trackers.append(TensorBoard(tensorboard_folder, start_step))
+    if run.train.wandb_project is not None:
+        trackers.append(WeightsAndBiases(run, tensorboard_folder.parent))
+    return trackers
