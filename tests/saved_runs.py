@@ -12,7 +12,7 @@ from spherelm.config_io import to_dict
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.distributed.processes import Processes
 from spherelm.runs import checkpoint as checkpoints
-from spherelm.runs.run_dir import RunDir, write_description
+from spherelm.runs.run_dir import Claim, RunDir, write_description
 from tests.model.tiny import perturbed, tiny_config
 
 BYTES = {"vocab_size": 257, "d_model": 32, "n_heads": 4, "d_mlp": 48, "context": 64}
@@ -22,6 +22,13 @@ BYTES = {"vocab_size": 257, "d_model": 32, "n_heads": 4, "d_mlp": 48, "context":
 def byte_model(**fields: Any) -> Transformer:
     """A float32 model whose numbers are away from where they start."""
     return perturbed(tiny_config(**{**BYTES, **fields})).float()
+
+
+def begin_run(run_dir: RunDir, config: RunConfig, tokenizer: Path | None = None) -> None:
+    """Start a fresh run in a folder that nobody uses."""
+    with Claim(run_dir, resume="never", force=False) as claim:
+        claim.take()
+        claim.create(config, tokenizer)
 
 
 def write_run(root: Path, model: Transformer, step: int = 7, val_loss: float = 2.5) -> Path:

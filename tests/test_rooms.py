@@ -15,8 +15,8 @@ SOURCE = Path(spherelm.__file__).parent
 
 ORDER = (
     "errors", "validate", "durable", "records", "config_io", "console", "free_memory", "cpu_isa",
-    "folders", "ops", "model", "config", "presets", "optim", "data", "distributed", "runs", "plots",
-    "hf", "saved", "generate", "eval", "train", "bench", "compare", "paper", "api", "cli",
+    "flags", "folders", "ops", "model", "config", "presets", "optim", "data", "distributed", "runs",
+    "plots", "hf", "saved", "generate", "eval", "train", "bench", "compare", "paper", "api", "cli",
 )  # fmt: skip
 """First those that know nothing of the others."""
 

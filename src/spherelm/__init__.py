@@ -1,5 +1,9 @@
 """spherelm: nGPT, the normalized Transformer, and its GPT baseline.
 
+    saved = spherelm.load("runs/x")                   a run, a checkpoint or an exported folder
+    spherelm.generate(saved, "def main(")             text
+    spherelm.train("ngpt-nano", "tokens", "runs/x")   a run of its own
+
 The public names are imported when first used, so that `import spherelm` and `spherelm --help` do
 not wait for torch.
 """
@@ -7,12 +11,16 @@ not wait for torch.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from spherelm import presets as presets
+    from spherelm.api import generate as generate
+    from spherelm.api import load as load
+    from spherelm.api import train as train
     from spherelm.config import RunConfig as RunConfig
     from spherelm.model.config import ModelConfig as ModelConfig
     from spherelm.model.config import ScaleConfig as ScaleConfig
@@ -30,10 +38,28 @@ _HOME = {
     "Transformer": "spherelm.model.transformer",
     "attach_retraction": "spherelm.optim.adamw",
     "cosine_schedule": "spherelm.optim.schedule",
+    "load": "spherelm.api",
     "retract_": "spherelm.model.sphere",
 }
+_CALLED = ("generate", "train")
 
-__all__ = [*sorted(_HOME), "presets"]
+__all__ = [*sorted(_HOME), *_CALLED, "presets"]
+
+
+class _CalledPackage(ModuleType):
+    """A package that is the function of its name, too: `spherelm.train` and `spherelm.train.loop`.
+
+    Importing any file of a package puts the package in the place of a function of that name; so
+    the package itself is called.
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        api = importlib.import_module("spherelm.api")
+        return getattr(api, self.__name__.rpartition(".")[2])(*args, **kwargs)
+
+
+for _name in _CALLED:
+    importlib.import_module(f"spherelm.{_name}").__class__ = _CalledPackage
 
 
 def __getattr__(name: str) -> object:

@@ -7,19 +7,12 @@ docstring under each field is its help on the command line.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal, get_args
+from typing import Literal
 
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
 from spherelm.ops.names import WITHOUT_FP32, WITHOUT_MASKS, AttentionBackend, Precision
-from spherelm.validate import (
-    require_bool,
-    require_choice,
-    require_fraction,
-    require_int,
-    require_non_negative,
-    require_positive,
-)
+from spherelm.validate import Fraction, FromZero, NonNegative, Seed, Share, check_fields
 
 WeightStorage = Literal["fp32", "bf16"]
 Schedule = Literal["cosine", "linear", "wsd", "log"]
@@ -33,24 +26,24 @@ class OptimConfig:
 
     lr: float = 1e-3
     """The highest learning rate of the run."""
-    final_lr: float = 0.0
+    final_lr: NonNegative = 0.0
     """The learning rate at the end of the schedule."""
-    warmup_steps: int = 0
+    warmup_steps: FromZero = 0
     """Steps of linear warmup; the paper uses 2000 for GPT and none for nGPT."""
-    weight_decay: float = 0.0
+    weight_decay: NonNegative = 0.0
     """Weight decay of matrices; the paper uses 0.1 for GPT and none for nGPT."""
-    beta1: float = 0.9
+    beta1: Fraction = 0.9
     """Adam's decay rate of the mean of gradients."""
-    beta2: float = 0.95
+    beta2: Fraction = 0.95
     """Adam's decay rate of the mean of squared gradients."""
     eps: float = 1e-8
     """Adam's epsilon."""
-    grad_clip: float = 1.0
+    grad_clip: NonNegative = 1.0
     """Largest global norm of the gradient; 0 switches clipping off."""
     schedule: Schedule = "cosine"
     """How the rate falls after the warmup: cosine (the paper's), linear, wsd (constant, then
     linear over decay_share) or log (logarithmic, by log_rho)."""
-    decay_share: float = 0.2
+    decay_share: Share = 0.2
     """The last share of the steps, in which a wsd schedule decays."""
     log_rho: float = 0.1
     """rho of the log schedule: the smaller, the earlier the rate falls. The value is ours."""
@@ -59,7 +52,7 @@ class OptimConfig:
     small steps are made smaller (arXiv 2608.01284)."""
     muon_lr: float | None = None
     """The highest learning rate of Muon, whose steps are scaled to AdamW's size. Unset: lr."""
-    muon_momentum: float = 0.95
+    muon_momentum: Fraction = 0.95
     """Muon's decay rate of the mean of gradients."""
     gate_exponent: float = 0.5
     """How sharply GatedAdamW's gate closes; 1 is Adam with gate_eps for its epsilon."""
@@ -79,32 +72,7 @@ class OptimConfig:
     """Steps with which lr was tuned, for lr_groups = nugpt. Unset: the run's own."""
 
     def __post_init__(self) -> None:
-        require_positive("optim.lr", self.lr)
-        require_non_negative("optim.final_lr", self.final_lr)
-        require_int("optim.warmup_steps", self.warmup_steps, at_least=0)
-        require_non_negative("optim.weight_decay", self.weight_decay)
-        require_fraction("optim.beta1", self.beta1)
-        require_fraction("optim.beta2", self.beta2)
-        require_positive("optim.eps", self.eps)
-        require_non_negative("optim.grad_clip", self.grad_clip)
-        require_choice("optim.schedule", self.schedule, get_args(Schedule))
-        require_positive("optim.decay_share", self.decay_share)
-        if self.decay_share > 1:
-            raise UserError(f"optim.decay_share must be at most 1, not {self.decay_share}")
-        require_positive("optim.log_rho", self.log_rho)
-        require_choice("optim.algorithm", self.algorithm, get_args(Algorithm))
-        if self.muon_lr is not None:
-            require_positive("optim.muon_lr", self.muon_lr)
-        require_fraction("optim.muon_momentum", self.muon_momentum)
-        require_positive("optim.gate_exponent", self.gate_exponent)
-        require_positive("optim.gate_eps", self.gate_eps)
-        require_bool("optim.logit_preconditioning", self.logit_preconditioning)
-        if self.angle_cap is not None:
-            require_positive("optim.angle_cap", self.angle_cap)
-        require_choice("optim.lr_groups", self.lr_groups, get_args(RateGroups))
-        for name in ("base_d_model", "base_steps"):
-            if getattr(self, name) is not None:
-                require_int(f"optim.{name}", getattr(self, name))
+        check_fields(self, "optim.")
 
 
 @dataclass(frozen=True)
@@ -122,8 +90,7 @@ class DataConfig:
     def __post_init__(self) -> None:
         if self.path is not None and not (isinstance(self.path, str) and self.path):
             raise UserError(f"data.path must be a folder, not {self.path!r}")
-        require_bool("data.within_documents", self.within_documents)
-        require_bool("data.restart_positions", self.restart_positions)
+        check_fields(self, "data.")
         if self.restart_positions and not self.within_documents:
             raise UserError(
                 "data.restart_positions needs data.within_documents: tokens of two documents that "
@@ -141,7 +108,7 @@ class TrainConfig:
     """Sequences per optimizer step, over all devices."""
     micro_batch_size: int | None = None
     """Sequences per forward pass on one device. Unset: a device's whole share of a batch."""
-    seed: int = 0
+    seed: Seed = 0
     """Seed of the weights and of the order of the data."""
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest there is."""
@@ -159,11 +126,11 @@ class TrainConfig:
     """Whether to use only deterministic algorithms, so that CUDA runs repeat to the bit."""
     log_every: int = 10
     """Steps between lines on the screen; metrics.jsonl has every step."""
-    eval_every: int = 100
+    eval_every: FromZero = 100
     """Steps between evaluations on the validation set; 0 evaluates at the end alone."""
     eval_sequences: int = 64
     """Sequences of the fixed validation set."""
-    checkpoint_every: int = 500
+    checkpoint_every: FromZero = 500
     """Steps between checkpoints; 0 writes one at the end alone."""
     keep_last: int = 2
     """Checkpoints to keep, beside the one with the best validation loss."""
@@ -175,20 +142,7 @@ class TrainConfig:
     """Project to log to on Weights & Biases. Unset: not logged there."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_size", "log_every", "eval_sequences", "keep_last"):
-            require_int(f"train.{name}", getattr(self, name))
-        require_int("train.seed", self.seed, at_least=0, at_most=2**64 - 1)
-        for name in ("eval_every", "checkpoint_every"):
-            require_int(f"train.{name}", getattr(self, name), at_least=0)
-        if self.micro_batch_size is not None:
-            require_int("train.micro_batch_size", self.micro_batch_size)
-        require_choice("train.precision", self.precision, get_args(Precision))
-        require_choice("train.attention", self.attention, get_args(AttentionBackend))
-        require_choice("train.weight_storage", self.weight_storage, get_args(WeightStorage))
-        for name in ("activation_checkpointing", "compile", "deterministic"):
-            require_bool(f"train.{name}", getattr(self, name))
-        for name in ("background_checkpoints", "tensorboard"):
-            require_bool(f"train.{name}", getattr(self, name))
+        check_fields(self, "train.")
         if not isinstance(self.device, str):
             raise UserError(f"train.device must be a name such as cuda, not {self.device!r}")
         if self.wandb_project is not None and not isinstance(self.wandb_project, str):
@@ -209,19 +163,7 @@ class ParallelConfig:
     """The same for the start, the first step, evaluations and checkpoints."""
 
     def __post_init__(self) -> None:
-        require_positive("parallel.timeout", self.timeout)
-        require_positive("parallel.start_timeout", self.start_timeout)
-        require_int("parallel.tensor", self.tensor)
-        require_int("parallel.replicate", self.replicate)
-
-
-_SECTIONS = {
-    "model": ModelConfig,
-    "optim": OptimConfig,
-    "data": DataConfig,
-    "train": TrainConfig,
-    "parallel": ParallelConfig,
-}
+        check_fields(self, "parallel.")
 
 
 @dataclass(frozen=True)
@@ -235,9 +177,7 @@ class RunConfig:
     parallel: ParallelConfig = field(default_factory=ParallelConfig)
 
     def __post_init__(self) -> None:
-        for name, kind in _SECTIONS.items():
-            if not isinstance(value := getattr(self, name), kind):
-                raise UserError(f"{name} must be a {kind.__name__}, not {value!r}")
+        check_fields(self)
         if self.model.arch == "ngpt" and self.optim.weight_decay:
             raise UserError(
                 "optim.weight_decay must be 0 for nGPT, whose weights have unit norm, "

@@ -49,9 +49,14 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield f"{prefix}{key}", value
 
 
-def from_dict(cls: type[C], values: Mapping[str, Any], where: str = "") -> C:
-    """Build the config `cls` from nested dictionaries; an unknown key is an error."""
-    return merge(cls(), values, where)
+def from_dict(cls: type[C], values: Any, file: object = None) -> C:
+    """Build the config `cls` from nested dictionaries, of `file`; an unknown key is an error."""
+    try:
+        return merge(cls(), values)
+    except UserError as error:
+        if file is None:
+            raise
+        raise UserError(f"{file} was written by another version of spherelm: {error}") from None
 
 
 def merge(config: C, values: Mapping[str, Any], where: str = "") -> C:
@@ -109,9 +114,15 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
     """The tables and values of a TOML file."""
     try:
         content = Path(path).read_bytes()
-        if sealed:
-            _check_seal(content, path)
+        match = _SEAL.search(content) if sealed else None
+        if match is not None and zlib.crc32(content[: match.start()]) != int(match[1], 16):
+            raise UserError(
+                f"{path} is damaged: its checksum is not that of its text "
+                "(if it was changed on purpose, remove its last line)"
+            )
         return tomllib.loads(content.decode())
+    except UserError:
+        raise
     except OSError as error:
         raise UserError(f"cannot read the config {path}: {error.strerror}") from None
     except RecursionError:
@@ -124,15 +135,6 @@ def seal_toml(text: str) -> str:
     """`text` with a last line that tells when any of it has changed."""
     seal = f"{zlib.crc32(text.encode()):08x}"
     return f"{text}# seal {seal} of all above: remove this line when you change something\n"
-
-
-def _check_seal(content: bytes, path: str | Path) -> None:
-    match = _SEAL.search(content)
-    if match is not None and zlib.crc32(content[: match.start()]) != int(match[1], 16):
-        raise UserError(
-            f"{path} is damaged: its checksum is not that of its text "
-            "(if it was changed on purpose, remove its last line)"
-        )
 
 
 def to_toml(config: Any) -> str:

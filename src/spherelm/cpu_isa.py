@@ -12,16 +12,17 @@ loaded, for which reason nothing here imports it.
 from __future__ import annotations
 
 import hashlib
-import json
+import itertools
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, MutableMapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from spherelm import durable
+from spherelm import durable, records
+from spherelm.errors import UserError
 
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
 """Whoever has set one of them has decided; the second is its older name."""
@@ -32,8 +33,8 @@ TRIAL = (
     "assert float((a @ a)[0, 0]) == float(torch.nn.functional.linear(a, a)[0, 0]) == 64"
 )
 TRIAL_SECONDS = 120
-TRAPS = (signal.SIGILL, signal.SIGSEGV, signal.SIGBUS)
-"""What ends a process that uses instructions which are not there."""
+TRAPS = [getattr(signal, name, None) for name in ("SIGILL", "SIGSEGV", "SIGBUS")]
+"""What ends a process that uses instructions which are not there; Windows has not all of them."""
 
 
 def avoid_broken_amx(
@@ -66,8 +67,8 @@ def avoid_broken_amx(
         return False
     environ[VARIABLES[0]] = NEXT_BEST
     say(
-        f"spherelm: this machine announces AMX and traps on it; bf16 products use {NEXT_BEST} "
-        f"({VARIABLES[0]} in the environment decides otherwise)"
+        f"spherelm: this CPU claims to have AMX and crashes on it; bf16 matrix products use "
+        f"{NEXT_BEST} ({VARIABLES[0]} in the environment would decide instead)"
     )
     return True
 
@@ -92,22 +93,15 @@ def _cpu_with_amx(cpuinfo: str | Path) -> str | None:
     """The model and flags of the first CPU, if they include AMX."""
     try:
         with open(cpuinfo, encoding="utf-8", errors="replace") as file:
-            fields = dict(_fields(file))
+            lines = list(itertools.takewhile(str.strip, file))  # there may be hundreds of CPUs
     except OSError:  # no Linux
         return None
+    pairs = (line.partition(":") for line in lines)
+    fields = {name.strip(): value.strip() for name, _, value in pairs}
     flags = fields.get("flags", "").split()
     if not any(flag.startswith("amx") for flag in flags):
         return None
     return f"{fields.get('model name', '')} {' '.join(sorted(flags))}"
-
-
-def _fields(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
-    """name : value, up to the blank line that ends the first CPU; there may be hundreds."""
-    for line in lines:
-        if not line.strip():
-            return
-        name, _, value = line.partition(":")
-        yield name.strip(), value.strip()
 
 
 def _torch() -> str:
@@ -134,10 +128,8 @@ def _recall(memory: Path | None) -> dict[str, bool]:
     if memory is None:
         return {}
     try:
-        known = json.loads(memory.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(known, dict):
+        known = records.read(memory)
+    except UserError:
         return {}
     return {key: works for key, works in known.items() if isinstance(works, bool)}
 

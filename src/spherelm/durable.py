@@ -48,49 +48,33 @@ def force_to_disk(path: Path) -> None:
 
 def write_bytes(path: Path, content: Any) -> None:
     """Put `content`, anything that holds bytes, at `path`, whole or not at all."""
-    with _renamed(path) as temporary, os.fdopen(_new_file(temporary), "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
+    with written(path) as temporary:
+        temporary.write_bytes(content)
 
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """A name for a library to write to, which becomes `path` when all of it is on the disk.
+    """A name to write to, which becomes `path` when all of it is on the disk, or is gone.
 
-    The file gets the permissions that the umask gives, whatever the library thinks of them.
+    The file gets the permissions that the umask gives, whatever a library thinks of them. It is a
+    new one, in place of what a killed process left, never somebody's link followed.
     """
-    with _renamed(path) as temporary:
-        descriptor = _new_file(temporary)
+    temporary = path.with_name(f".{path.name}.writing")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        temporary.unlink(missing_ok=True)  # the link itself, where it is one
+        descriptor = os.open(temporary, flags, 0o666)
         mode = os.fstat(descriptor).st_mode & 0o777
         os.close(descriptor)
         yield temporary
         temporary.chmod(mode)
         force_to_disk(temporary)
-
-
-@contextlib.contextmanager
-def _renamed(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, which becomes it at the end, or is gone."""
-    temporary = path.with_name(f".{path.name}.writing")
-    try:
-        yield temporary
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
     force_to_disk(path.parent)
-
-
-def _new_file(path: Path) -> int:
-    """A new file, open: in place of what a killed process left, never through somebody's link."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        return os.open(path, flags, 0o666)
-    except FileExistsError:
-        path.unlink()  # the link itself, where it is one
-        return os.open(path, flags, 0o666)
 
 
 def write_text(path: Path, text: str) -> None:

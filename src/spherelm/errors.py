@@ -7,16 +7,22 @@ exits with status 2; anything else is a bug and keeps its traceback.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import importlib
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 
 class UserError(ValueError):
     """A mistake in what the user gave us; the message is one line and names the remedy."""
 
     exit_status = 2
-    everywhere = False
-    """Whether all processes of a run raise it alike, so that the first alone needs to say it."""
+
+    def __init__(self, message: str, everywhere: bool = False) -> None:
+        super().__init__(message)
+        self.everywhere = everywhere
+        """Whether all processes of a run raise it alike: then the first one says it for all."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
@@ -24,3 +30,32 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     valid = sorted(valid)
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"valid: {', '.join(valid)}"
+
+
+@contextlib.contextmanager
+def or_say(what: str) -> Iterator[None]:
+    """Do what is inside; where the system does not, end in one line: `what`, and why."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"{what}: {error.strerror or error}") from None
+
+
+def first_line(error: BaseException) -> str:
+    """What a library's exception says, in its first line; its name where it says nothing."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def shortened(value: object, longest: int = 100) -> str:
+    """A value as Python writes it, cut to `longest` characters."""
+    text = repr(value)
+    return text if len(text) <= longest else f"{text[: longest - 3]}..."
+
+
+def package(name: str, purpose: str, extra: str = "data") -> Any:
+    """A package that is an extra of ours, imported; where it is not there, how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        said = f"{purpose} needs the package {name}: pip install 'spherelm[{extra}]'"
+        raise UserError(said) from None

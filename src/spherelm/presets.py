@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from typing import Any
 
 from spherelm.config import OptimConfig, RunConfig, TrainConfig
 from spherelm.errors import UserError, nearest
@@ -27,154 +28,97 @@ def warmup_for(preset: RunConfig, steps: int) -> int:
     return min(round(preset.optim.warmup_steps * steps / preset.train.steps), steps - 1)
 
 
-def _optim(arch: Arch, lr: float, warmup_steps: int) -> OptimConfig:
-    """The paper's Table 'Optimization Parameters': decay and warmup are GPT's alone."""
+CONTEXTS = {"1k": 1024, "4k": 4096, "8k": 8192}
+MODELS: dict[str, ModelConfig] = {
+    "debug": ModelConfig(vocab_size=BYTES_VOCAB, d_model=64, n_layers=2, n_heads=4, context=64),
+    "nano": ModelConfig(vocab_size=BYTES_VOCAB, d_model=128, n_layers=4, n_heads=4, context=256),
+    "small": ModelConfig(d_model=640, n_layers=12, n_heads=10, context=1024),
+    **{
+        f"0.5b-{name}": ModelConfig(d_model=1024, n_layers=24, n_heads=16, context=context)
+        for name, context in CONTEXTS.items()
+    },
+    **{
+        f"1b-{name}": ModelConfig(d_model=1280, n_layers=36, n_heads=20, context=context)
+        for name, context in CONTEXTS.items()
+    },
+    "7b-4k": ModelConfig(d_model=4096, n_layers=32, n_heads=32, d_mlp=11008, context=4096),
+}
+"""The shape of each size. The last is Llama's 7B, for clusters: beyond the paper's sizes."""
+
+PAPER_TRAINING = TrainConfig(
+    steps=100_000,
+    batch_size=512,
+    compile=True,
+    eval_every=1000,
+    eval_sequences=512,
+    checkpoint_every=2000,
+)
+TRAINING: dict[str, TrainConfig] = {
+    "debug": TrainConfig(
+        steps=50, batch_size=8, eval_every=10, eval_sequences=16, checkpoint_every=20
+    ),
+    "nano": TrainConfig(
+        steps=1500, batch_size=2, eval_every=75, eval_sequences=64, checkpoint_every=500
+    ),
+    "small": TrainConfig(
+        steps=20_000,
+        batch_size=256,
+        micro_batch_size=16,
+        eval_every=250,
+        eval_sequences=256,
+        checkpoint_every=1000,
+    ),
+    "7b-4k": dataclasses.replace(
+        PAPER_TRAINING,
+        batch_size=1024,
+        micro_batch_size=2,
+        activation_checkpointing=True,
+        background_checkpoints=True,
+        checkpoint_every=1000,
+    ),
+}
+
+
+def _optim(arch: Arch, size: str) -> OptimConfig:
+    """The paper's Table 'Optimization Parameters': decay and warmup are GPT's alone.
+
+    Except in `nano`, where a sweep found four values of each model.
+    """
+    if size == "nano":
+        if arch == "ngpt":
+            return OptimConfig(lr=4e-3, warmup_steps=300, beta2=0.99)
+        return OptimConfig(lr=2e-3, warmup_steps=600, weight_decay=0.1, beta2=0.99)
+    lr = {"debug": 4e-3 if arch == "gpt" else 1e-2, "7b-4k": 3e-4}.get(size, 1e-3)
     if arch == "ngpt":
         return OptimConfig(lr=lr)
+    warmup_steps = {"debug": 2, "small": 1000}.get(size, 2000)
     return OptimConfig(lr=lr, weight_decay=0.1, warmup_steps=warmup_steps)
 
 
-def _for_short_run(model: ModelConfig) -> ModelConfig:
-    """Starting values for some hundred steps of a narrow model, where the paper's do not suit.
+def _model(arch: Arch, size: str) -> ModelConfig:
+    """The shape of a size as a GPT or an nGPT, with its starting values.
 
-    nGPT: s_z starts at 1 in the paper, which holds logits within ±1; alpha at 0.05, "in the order
-    of 1/n_layers" of its 24 layers. GPT: a deviation of 0.02 is meant for d_model of 1024 and
-    more. docs/results/compare.md has what they do to a short run.
+    The paper's do not suit some hundred steps of a narrow model. nGPT: s_z starts at 1 in the
+    paper, which holds logits within ±1; alpha at 0.05, "in the order of 1/n_layers" of its 24
+    layers. GPT: a deviation of 0.02 is meant for d_model of 1024 and more.
+    docs/results/compare.md has what they do to a short run.
     """
-    if model.arch == "gpt":
-        return dataclasses.replace(model, init_std=NANO_INIT / math.sqrt(model.d_model))
-    alpha, s_z = ScaleConfig(init=0.4), ScaleConfig(init=16.0)
-    return dataclasses.replace(model, alpha_attn=alpha, alpha_mlp=alpha, s_z=s_z)
-
-
-def _debug(arch: Arch) -> RunConfig:
-    return RunConfig(
-        model=_for_short_run(
-            ModelConfig(
-                arch=arch,
-                vocab_size=BYTES_VOCAB,
-                d_model=64,
-                n_layers=2,
-                n_heads=4,
-                context=64,
-            )
-        ),
-        optim=_optim(arch, lr=4e-3 if arch == "gpt" else 1e-2, warmup_steps=2),
-        train=TrainConfig(
-            steps=50, batch_size=8, eval_every=10, eval_sequences=16, checkpoint_every=20
-        ),
-    )
-
-
-def _nano(arch: Arch) -> RunConfig:
-    """What `spherelm compare` trains; a sweep found four values of each model."""
-    optim: dict[Arch, OptimConfig] = {
-        "gpt": OptimConfig(lr=2e-3, warmup_steps=600, weight_decay=0.1, beta2=0.99),
-        "ngpt": OptimConfig(lr=4e-3, warmup_steps=300, beta2=0.99),
-    }
-    return RunConfig(
-        model=_for_short_run(
-            ModelConfig(
-                arch=arch,
-                vocab_size=BYTES_VOCAB,
-                d_model=128,
-                n_layers=4,
-                n_heads=4,
-                context=256,
-            )
-        ),
-        optim=optim[arch],
-        train=TrainConfig(
-            steps=1500, batch_size=2, eval_every=75, eval_sequences=64, checkpoint_every=500
-        ),
-    )
-
-
-def _small(arch: Arch) -> RunConfig:
-    return RunConfig(
-        model=ModelConfig(
-            arch=arch, vocab_size=32000, d_model=640, n_layers=12, n_heads=10, context=1024
-        ),
-        optim=_optim(arch, lr=1e-3, warmup_steps=1000),
-        train=TrainConfig(
-            steps=20000,
-            batch_size=256,
-            micro_batch_size=16,
-            eval_every=250,
-            eval_sequences=256,
-            checkpoint_every=1000,
-        ),
-    )
-
-
-def _paper(arch: Arch, size: str, context: int) -> RunConfig:
-    width = {"0.5b": (1024, 24, 16), "1b": (1280, 36, 20)}[size]
-    d_model, n_layers, n_heads = width
-    # "the increasing sensitivity of the 1B nGPT model on 8k": the paper stores alpha at 0.1 there.
-    alpha = ScaleConfig(scale=0.1 if (arch, size, context) == ("ngpt", "1b", 8192) else None)
-    return RunConfig(
-        model=ModelConfig(
-            arch=arch,
-            vocab_size=32000,
-            d_model=d_model,
-            n_layers=n_layers,
-            n_heads=n_heads,
-            context=context,
-            alpha_attn=alpha,
-            alpha_mlp=alpha,
-        ),
-        optim=_optim(arch, lr=1e-3, warmup_steps=2000),
-        train=TrainConfig(
-            steps=100_000,
-            batch_size=512,
-            micro_batch_size=max(1, 32768 // context),
-            compile=True,
-            eval_every=1000,
-            eval_sequences=512,
-            checkpoint_every=2000,
-        ),
-    )
-
-
-def _7b(arch: Arch) -> RunConfig:
-    """The shape of Llama's 7B, for clusters: beyond the paper's sizes."""
-    return RunConfig(
-        model=ModelConfig(
-            arch=arch,
-            vocab_size=32000,
-            d_model=4096,
-            n_layers=32,
-            n_heads=32,
-            d_mlp=11008,
-            context=4096,
-        ),
-        optim=_optim(arch, lr=3e-4, warmup_steps=2000),
-        train=TrainConfig(
-            steps=100_000,
-            batch_size=1024,
-            micro_batch_size=2,
-            activation_checkpointing=True,
-            compile=True,
-            background_checkpoints=True,
-            eval_every=1000,
-            eval_sequences=512,
-            checkpoint_every=1000,
-        ),
-    )
-
-
-_OWN_SIZES = {"debug": _debug, "nano": _nano, "small": _small, "7b-4k": _7b}
-_PAPER_SIZES = ("0.5b", "1b")
-_CONTEXTS = {"1k": 1024, "4k": 4096, "8k": 8192}
+    model = dataclasses.replace(MODELS[size], arch=arch)
+    changes: dict[str, Any] = {}
+    if size in ("debug", "nano") and arch == "gpt":
+        changes = {"init_std": NANO_INIT / math.sqrt(model.d_model)}
+    elif size in ("debug", "nano"):
+        changes = dict.fromkeys(("alpha_attn", "alpha_mlp"), ScaleConfig(init=0.4))
+        changes |= {"s_z": ScaleConfig(init=16.0)}
+    elif (arch, size) == ("ngpt", "1b-8k"):
+        # "the increasing sensitivity of the 1B nGPT model on 8k": the paper stores alpha at 0.1.
+        changes = dict.fromkeys(("alpha_attn", "alpha_mlp"), ScaleConfig(scale=0.1))
+    return dataclasses.replace(model, **changes)
 
 
 def names() -> list[str]:
     """The names of all presets."""
-    sizes = [
-        *_OWN_SIZES,
-        *(f"{size}-{context}" for size in _PAPER_SIZES for context in _CONTEXTS),
-    ]
-    return [f"{arch}-{size}" for arch in ARCHS for size in sizes]
+    return [f"{arch}-{size}" for arch in ARCHS for size in MODELS]
 
 
 def get(name: str) -> RunConfig:
@@ -186,7 +130,7 @@ def get(name: str) -> RunConfig:
         raise UserError(f"unknown preset {name!r}; {nearest(full, names())}")
     arch: Arch = "gpt" if full.startswith("gpt-") else "ngpt"
     size = full.partition("-")[2]
-    if size in _OWN_SIZES:
-        return _OWN_SIZES[size](arch)
-    width, _, context = size.partition("-")
-    return _paper(arch, width, _CONTEXTS[context])
+    model, train = _model(arch, size), TRAINING.get(size, PAPER_TRAINING)
+    if train is PAPER_TRAINING:
+        train = dataclasses.replace(train, micro_batch_size=max(1, 32768 // model.context))
+    return RunConfig(model=model, optim=_optim(arch, size), train=train)

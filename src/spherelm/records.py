@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spherelm import durable
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say, shortened
 
 SEAL = "seal"
 _SEAL = re.compile(rb',\s*"seal": "([0-9a-f]{8})"\s*\}\s*\Z')
@@ -45,11 +45,8 @@ def seal(text: str) -> str:
 
 def read(path: Path) -> dict[str, Any]:
     """The object in the file `path`, without its seal."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
-    return parse(content, path)
+    with or_say(f"cannot read {path}"):
+        return parse(path.read_bytes(), path)
 
 
 def read_format(path: Path, format_name: str, version: int) -> dict[str, Any]:
@@ -81,7 +78,7 @@ def parse(content: bytes, where: object) -> dict[str, Any]:
 
 
 def _misspelt_seal(name: str, value: object) -> bool:
-    """Whether a member is a seal, or was one before one of its letters changed."""
+    """Whether a member is a seal, or was one before one of its characters changed."""
     if name == SEAL:
         return True
     near = len(name) == len(SEAL) and sum(a != b for a, b in zip(name, SEAL, strict=True)) == 1
@@ -113,15 +110,29 @@ def field(
     value = values[name]
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
-        raise damaged(where, f"its {name!r} cannot be {_short(value)}")
+        raise damaged(where, f"its {name!r} cannot be {shortened(value, 60)}")
+    return value
+
+
+def beside(file: Path, name: Any) -> Path:
+    """The path of `name`, which `file` gave, in the folder of `file`.
+
+    A folder may come from anywhere: what its files say is data. A name that was read from one may
+    point only to a file that lies beside it, never up, down or elsewhere.
+    """
+    odd = not isinstance(name, str) or name in ("", ".", "..")
+    if odd or any(c in '/\\:"<>|?*' or not c.isprintable() for c in name):
+        raise damaged(file, f"{shortened(name)} is not the name of a file beside it")
+    return file.parent / name
+
+
+def step_number(file: Path, value: Any) -> int:
+    """A number of steps, which `file` gave: it becomes the name of a folder."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**15:
+        raise damaged(file, f"step must be a whole number from 0 on, not {shortened(value)}")
     return value
 
 
 def damaged(where: object, why: str) -> Damaged:
     """What to say of a file that is not as it was written."""
     return Damaged(f"{where} is damaged: {why}")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -1,10 +1,12 @@
-"""Checks of single values that end in one line naming the field."""
+"""Checks of single values, and of all fields of a dataclass: one line that names the field."""
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-import os
-from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from spherelm.errors import UserError
 
@@ -39,53 +41,84 @@ def _short(value: int) -> str:
     return f"{value}" if digits < 50 else f"one of about {digits} digits"
 
 
-def require_folder(name: str, path: str) -> None:
-    """`path` is a folder, or one that can be made: asked before hours are spent on what goes there.
-
-    The first part of it that is there must be a folder that may be written.
-    """
-    if not path:
-        raise UserError(f"{name} is empty; name a folder")
-    there = Path(path)
-    while not _is_there(there) and there != there.parent:
-        there = there.parent
-    if not there.is_dir():
-        raise UserError(f"{name} {path} cannot be made: {there} is no folder")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(f"{name} {path} cannot be written: permission denied for {there}")
-
-
-def _is_there(path: Path) -> bool:
-    """Whether anything is, a link to nowhere too; an OSError where no such thing can be."""
-    try:
-        path.lstat()
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
-
-
 def require_positive(name: str, value: object) -> None:
     """`value` is a finite number above 0."""
-    if not _is_number(value) or value <= 0:  # type: ignore[operator]
+    if not (number := _number(value)) or number <= 0:
         raise UserError(f"{name} must be a finite number above 0, not {value!r}")
 
 
 def require_non_negative(name: str, value: object) -> None:
     """`value` is a finite number of at least 0."""
-    if not _is_number(value) or value < 0:  # type: ignore[operator]
+    if (number := _number(value)) is None or number < 0:
         raise UserError(f"{name} must be a finite number of at least 0, not {value!r}")
 
 
 def require_fraction(name: str, value: object) -> None:
     """`value` is at least 0 and below 1."""
-    if not _is_number(value) or not 0 <= value < 1:  # type: ignore[operator]
+    if (number := _number(value)) is None or not 0 <= number < 1:
         raise UserError(f"{name} must be at least 0 and below 1, not {value!r}")
 
 
-def _is_number(value: object) -> bool:
+def require_share(name: str, value: object) -> None:
+    """`value` is above 0 and at most 1."""
+    if not (number := _number(value)) or not 0 < number <= 1:
+        raise UserError(f"{name} must be above 0 and at most 1, not {value!r}")
+
+
+def _number(value: object) -> float | None:
+    """A finite number; None for anything else."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return False
+        return None
     try:
-        return math.isfinite(value)
+        return value if math.isfinite(value) else None
     except OverflowError:  # a whole number beyond the floats
-        return False
+        return None
+
+
+FromZero = Annotated[int, "at least 0"]
+Seed = Annotated[int, "at least 0 and below 2^64"]
+NonNegative = Annotated[float, "at least 0"]
+Fraction = Annotated[float, "at least 0 and below 1"]
+Share = Annotated[float, "above 0 and at most 1"]
+
+_CHECKS: dict[Any, Any] = {
+    bool: require_bool,
+    int: require_int,
+    FromZero: functools.partial(require_int, at_least=0),
+    Seed: functools.partial(require_int, at_least=0, at_most=2**64 - 1),
+    float: require_positive,
+    NonNegative: require_non_negative,
+    Fraction: require_fraction,
+    Share: require_share,
+}
+
+
+def check_fields(config: Any, prefix: str = "") -> None:
+    """Check each field of a dataclass by its annotation.
+
+    A plain int counts something, and is at least 1; a plain float is above 0; what is meant
+    otherwise has a type of its own above. `prefix` stands before the names, and flags (--) have
+    dashes in them. Texts are not looked at.
+    """
+    for name, kind in _annotations(type(config)).items():  # type: ignore[arg-type]
+        shown = name.replace("_", "-") if prefix == "--" else name
+        _check(prefix + shown, getattr(config, name), kind)
+
+
+@functools.cache
+def _annotations(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
+def _check(name: str, value: Any, kind: Any) -> None:
+    if kind in _CHECKS:
+        _CHECKS[kind](name, value)
+    elif get_origin(kind) is Literal:
+        require_choice(name, value, get_args(kind))
+    elif get_origin(kind) in (Union, UnionType) and value is not None:  # X | None
+        _check(name, value, get_args(kind)[0])
+    elif get_origin(kind) is tuple:
+        for each in value:
+            _check(name, each, get_args(kind)[0])
+    elif dataclasses.is_dataclass(kind) and not isinstance(value, kind):  # type: ignore[arg-type]
+        raise UserError(f"{name} must be a {kind.__name__}, not {value!r}")  # type: ignore[union-attr]

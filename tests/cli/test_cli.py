@@ -15,6 +15,7 @@ import pytest
 from spherelm import __version__, presets
 from spherelm.cli import VERBS, main
 from tests.corpus import prepare_corpus
+from tests.saved_runs import byte_model, write_run
 
 
 def test_help_is_instant_and_names_every_verb() -> None:
@@ -109,7 +110,7 @@ def test_a_wrong_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--preste", "ngpt-nano"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "Unrecognized options: --preste" in error
+    assert "there is no option --preste; did you mean --preset?" in error
 
 
 @pytest.mark.parametrize("words", [["--model.qk-norm=false"], ["--model.qk-norm", "False"]])
@@ -127,4 +128,51 @@ def test_a_flag_like_no_other_gets_no_hint(capsys: pytest.CaptureFixture[str]) -
     assert main(["train", "--out", "nowhere", "--zzz=3"]) == 2
     error = capsys.readouterr().err
     assert error.count("\n") == 1
-    assert "Unrecognized options: --zzz=3 (" in error
+    assert "there is no option --zzz=3 (" in error
+
+
+def test_the_vocabulary_that_is_asked_for_holds_also_where_it_is_the_presets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, toml = str(prepare_corpus(tmp_path, count=50)), tmp_path / "vocabulary.toml"
+    size = presets.get("ngpt-small").model.vocab_size
+    toml.write_text(f"[model]\nvocab_size = {size}\n")
+    argv = ["train", "--preset", "small", "--data", data, "--out", str(tmp_path / "run")]
+    argv += ["--model.context", "8", "--train.batch-size", "2", "--train.micro-batch-size", "2"]
+    argv += ["--dry-run", "--json", "--device", "cpu", "--model.d-model", "16", "--model.n-heads=2"]
+    for more, expected in (
+        ([], 257),
+        (["--model.vocab-size", str(size)], size),
+        ([f"--model.vocab_size={size}"], size),
+        (["--config", str(toml)], size),
+        (["--config", str(toml), "--model.vocab-size", "300"], 300),
+    ):
+        assert main([*argv, *more]) == 0
+        plan = json.loads(capsys.readouterr().out)
+        assert plan["config"]["model"]["vocab_size"] == expected, more
+
+
+@pytest.mark.parametrize(
+    ("verb", "field"),
+    [
+        ("generate run", "--device"),
+        ("eval run --text a.txt", "--device"),
+        ("eval tasks run --tasks wsc273", "--device"),
+        ("bench step --sizes debug", "--device"),
+        ("train --preset debug --out new", "train.device"),
+    ],
+)
+def test_a_device_that_is_not_there_is_called_as_it_was_given(
+    verb: str,
+    field: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "run", byte_model())
+    (tmp_path / "a.txt").write_text("text")
+    monkeypatch.setattr("spherelm.eval.harness.load_task", lambda task: None)
+    assert main([*verb.split(), "--device", "nvidia"]) == 2
+    error = capsys.readouterr().err
+    assert f"{field} must be auto, cpu, cuda or mps, not 'nvidia'" in error

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Sequence
 
 from spherelm import presets
-from spherelm.compare.pair import Comparison, Sample, Side
+from spherelm.compare.pair import Comparison, Side
+from spherelm.compare.samples import Sample
 from spherelm.model.config import Arch
 
 ENVIRONMENT = {

@@ -16,8 +16,9 @@ from spherelm.compare.table import caveat, rows, verdict
 from spherelm.config import DataConfig
 from spherelm.config_io import override
 from spherelm.errors import UserError
-from spherelm.runs.run_dir import RunDir, create
+from spherelm.runs.run_dir import RunDir
 from tests.compare.made import comparison
+from tests.saved_runs import begin_run
 
 
 @pytest.mark.parametrize(
@@ -40,8 +41,8 @@ def test_speed_up_counts_tokens_and_time():
     made = comparison(gpt=[5.0, 4.0, 3.0, 2.0, 2.0], ngpt=[4.0, 2.0, 1.5, 1.2, 1.0])
     # nGPT is at GPT's 2.0 after 2 of 5 evaluations; its steps take twice as long.
     assert made.outcome == "ngpt"
-    assert made.speedup_tokens == pytest.approx(2.5)
-    assert made.speedup_seconds == pytest.approx(1.25)
+    assert made.crossing.speedup_tokens == pytest.approx(2.5)
+    assert made.crossing.speedup_seconds == pytest.approx(1.25)
     assert verdict(made) == "nGPT reached GPT's final loss with 2.50× fewer tokens"
     by_name = {row.what: row for row in rows(made)}
     assert by_name["speed-up in tokens, one seed"].ngpt == "2.50"
@@ -51,8 +52,8 @@ def test_speed_up_counts_tokens_and_time():
 def test_gpt_may_be_ahead():
     made = comparison(gpt=[3.0, 2.0, 1.5, 1.2], ngpt=[3.5, 3.0, 2.5, 2.0])
     assert made.outcome == "gpt"
-    assert made.speedup_tokens == pytest.approx(2.0)
-    assert made.speedup_seconds == pytest.approx(4.0)  # and its steps take half as long
+    assert made.crossing.speedup_tokens == pytest.approx(2.0)
+    assert made.crossing.speedup_seconds == pytest.approx(4.0)  # and its steps take half as long
     assert verdict(made) == "GPT was ahead: it reached nGPT's final loss with 2.00× fewer tokens"
     by_name = {row.what: row for row in rows(made)}
     assert by_name["tokens to nGPT's final loss"].gpt == f"{made.gpt.tokens // 2:,}"
@@ -76,7 +77,7 @@ def test_a_difference_that_seeds_make_is_none():
         made = as_recorded(2.0, 2.0 - lead * noise)
         assert made.outcome == outcome
         assert ("No difference beyond chance" in verdict(made)) == (outcome == "neither")
-        assert (made.speedup_tokens is None) == (outcome == "neither")
+        assert (made.crossing is None) == (outcome == "neither")
         assert (made.as_json()["speedup_seconds"] is None) == (outcome == "neither")
         assert f"{2 * noise:.3f} counts as none" in caveat(made)
     assert not any("speed-up" in row.what for row in rows(as_recorded(2.0, 2.0)))
@@ -135,12 +136,12 @@ def test_an_unknown_size_names_the_nearest():
 
 def test_a_preset_of_one_model_is_refused(capsys, tmp_path):
     assert main(["compare", "--preset", "ngpt-nano", "--out", str(tmp_path / "new")]) == 2
-    assert "a size for both models, as nano" in capsys.readouterr().err
+    assert "a size for both models, such as nano" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
 def begin(out: Path, runs) -> None:
-    create(RunDir(out / "gpt"), runs["gpt"])
+    begin_run(RunDir(out / "gpt"), runs["gpt"])
 
 
 def claim(out: Path, runs, *, resume: str, force: bool) -> None:

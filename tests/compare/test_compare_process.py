@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spherelm.compare.pair import tokens_to_reach
-from spherelm.train.metrics import read_metrics
+from spherelm.runs.metrics import read_metrics
 
 SETTINGS = ("--preset", "debug", "--steps", "20", "--train.checkpoint-every", "5")
 

@@ -10,11 +10,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from spherelm.compare.charts import charts_of
 from spherelm.compare.report import render
 from spherelm.compare.samples import printable
-from spherelm.plots import svg
-from spherelm.plots.charts import charts_of, ticks
-from spherelm.plots.figures import write_figures
+from spherelm.plots import png, svg
 from tests.compare.made import comparison
 
 REACHED = comparison(gpt=[5.0, 4.0, 3.0, 2.2], ngpt=[4.0, 2.5, 2.0, 1.5])
@@ -61,7 +60,7 @@ def test_page_says_what_happened():
     pages = {name: render(made) for name, made in OUTCOMES.items()}
     headlines = {name: re.search("<h1>(.*)</h1>", page)[1] for name, page in pages.items()}
     assert "nGPT reached GPT&#x27;s final loss" in headlines["nGPT ahead"]
-    assert f"{REACHED.speedup_tokens:.2f}× fewer tokens" in headlines["nGPT ahead"]
+    assert f"{REACHED.crossing.speedup_tokens:.2f}× fewer tokens" in headlines["nGPT ahead"]
     assert "GPT was ahead" in headlines["GPT ahead"]
     assert "No difference" in headlines["neither"]
     assert "fewer tokens" not in pages["neither"]
@@ -92,26 +91,8 @@ def test_crossing_is_marked_only_where_there_is_one():
         assert len(list(root.iter("path"))) == marks
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "labels"),
-    [
-        (1.5, 2.9, ["1.50", "1.75", "2.00", "2.25", "2.50", "2.75"]),
-        (0, 0.42, ["0.0", "0.1", "0.2", "0.3", "0.4"]),
-        (0, 9800, ["0", "2000", "4000", "6000", "8000"]),
-    ],
-)
-def test_ticks_are_round_and_written_alike(low, high, labels):
-    found = ticks(low, high)
-    assert [label for _, label in found] == labels
-    assert [value for value, _ in found] == pytest.approx([float(label) for label in labels])
-
-
-def test_ticks_of_layers_are_whole():
-    assert [label for _, label in ticks(1, 4, whole=True)] == ["1", "2", "3", "4"]
-
-
 def test_figures_are_png_files(tmp_path):
-    paths = write_figures(charts_of(REACHED), tmp_path)
+    paths = png.write(charts_of(REACHED), tmp_path)
     assert paths is not None
     assert [path.name for path in paths] == ["loss.png", "loss-seconds.png", "alpha.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)
@@ -121,7 +102,7 @@ def test_without_matplotlib_there_are_no_figures(tmp_path, monkeypatch):
     for name in [n for n in sys.modules if n.partition(".")[0] == "matplotlib"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    assert write_figures(charts_of(REACHED), tmp_path) is None
+    assert png.write(charts_of(REACHED), tmp_path) is None
     assert list(tmp_path.iterdir()) == []
 
 

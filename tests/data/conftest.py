@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spherelm.data.dataset import TokenDataset, open_dataset, write_manifest
-from spherelm.data.shards import shard_name, write_shard
+from spherelm.data.dataset import TokenDataset, write_manifest
+from spherelm.data.open import open_dataset
+from spherelm.data.shards import Encoded, write_shard
 from spherelm.data.tokenizer import ByteTokenizer
 
 MakeDataset = Callable[..., TokenDataset]
@@ -33,17 +34,9 @@ def make_dataset(tmp_path: Path) -> MakeDataset:
             for i, length in enumerate(lengths):
                 tokens = np.arange(position, position + length).astype(np.uint16)
                 position += length
-                header = write_shard(
-                    folder,
-                    shard_name(split, i),
-                    tokens,
-                    np.arange(0, length, document),
-                    split=split,
-                    text_bytes=3 * length,
-                    tokenizer=tokenizer.name,
-                    tokenizer_fingerprint=tokenizer.fingerprint,
-                )
-                headers[split].append(header)
+                starts, ends = np.arange(0, length, document), np.array([length])
+                encoded = Encoded(tokens, starts, ends, text_bytes=3 * ends)
+                headers[split].append(write_shard(folder, split, i, encoded, tokenizer))
         write_manifest(folder, tokenizer, headers)  # type: ignore[arg-type]
         return open_dataset(folder)
 

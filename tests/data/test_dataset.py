@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from spherelm.cli import main
-from spherelm.data import builtin
-from spherelm.data.dataset import MANIFEST, TokenDataset, open_dataset
+from spherelm.data import open as opening
+from spherelm.data.dataset import MANIFEST, TokenDataset
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
-from spherelm.data.shards import read_header, smallest_dtype
+from spherelm.data.shards import open_shard, smallest_dtype
 from spherelm.errors import UserError
 from tests.data.conftest import MakeDataset
 
@@ -90,6 +91,7 @@ def test_missing_and_damaged_files_are_refused_by_name(make_dataset: MakeDataset
         (header, sealed[header].replace('"text_bytes": 15', '"text_bytes": 25'), "its checksum"),
         (header, good[header].replace('"documents": 50', '"documents": true'), "cannot be True"),
         (manifest, good[manifest].replace("1000", "1001"), "dataset.json is damaged"),
+        (manifest, good[manifest].replace('"shards": 2', '"shards": 0'), "split has no shards"),
         (manifest, sealed[manifest].replace("1000", "1001"), "its checksum"),
         (manifest, "[" * 100_000, "dataset.json is damaged: it is nested too deep"),
         (manifest, "9" * 5000, "dataset.json is damaged: it is not a JSON object"),
@@ -182,8 +184,8 @@ def test_the_builtin_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     text = bytes(shard.tokens[: shard.starts[1] - 1].astype(np.uint8))
     assert text == next(
         text
-        for path, text in builtin._documents(Path(os.__file__).parent)
-        if not builtin._held_out(path)
+        for path, text in opening._documents(Path(os.__file__).parent)
+        if not opening._held_out(path)
     )
     # Used again as it is; made again when it is damaged, to the same content.
     before = (data.path / MANIFEST).stat().st_mtime_ns
@@ -203,13 +205,13 @@ def test_the_builtin_corpus_where_no_cache_can_be_written(
 
 def test_opening_data_does_not_import_torch() -> None:
     code = (
-        "import sys, spherelm.data.dataset as d; d.open_dataset(); import spherelm.cli.prepare;"
+        "import sys, spherelm.data.open as d; d.open_dataset(); import spherelm.cli.prepare;"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_headers_say_what_shards_hold(make_dataset: MakeDataset) -> None:
-    header = read_header(make_dataset([30], document=7).path, "train-00000")
+    header = open_shard(make_dataset([30], document=7).path, "train-00000").header
     assert (header.count, header.documents, header.split) == (30, 5, "train")
     assert header.tokenizer == "bytes"

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 
 GUIDE = Path(__file__).parents[2] / "docs" / "data.md"
 

@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spherelm.data import documents
-from spherelm.data.builtin import open_builtin
 from spherelm.data.documents import PIECE, Piece, cut, pieces_of, pieces_of_lines
+from spherelm.data.open import open_builtin
 from spherelm.data.tokenizer_library import train_tokenizer
 
 

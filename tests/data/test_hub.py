@@ -12,7 +12,7 @@ import pytest
 
 from spherelm.cli import main
 from spherelm.data import hub
-from spherelm.data.tokenizer import load_tokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
 from tests.saved_runs import byte_model, write_run
 

@@ -11,8 +11,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from spherelm.data.dataset import open_dataset
 from spherelm.data.loader import Batch, Loader, evaluation_batches
+from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
 from spherelm.model.transformer import IGNORE_INDEX
 from tests.data.conftest import MakeDataset
@@ -43,7 +43,7 @@ def test_every_token_is_a_target_once_an_epoch(make_dataset: MakeDataset) -> Non
     # 3 shards: 31, 100 and 52 tokens give 3, 9 and 5 blocks of 10; none crosses a shard.
     data = make_dataset([31, 100, 52])
     loader = Loader(data.train, context=10, batch_size=17, seed=3)
-    assert loader.n_blocks == 17
+    assert loader.reader.n_windows == 17
     for _ in range(3):
         targets = torch.cat([next(loader).targets.flatten()])
         expected = [*range(1, 31), *range(32, 122), *range(132, 182)]
@@ -186,7 +186,7 @@ def test_bad_settings_are_named(make_dataset: MakeDataset, tmp_path: Path) -> No
     data = make_dataset([100])
     with pytest.raises(UserError, match="train split has 100 tokens, too few for one context"):
         Loader(data.train, context=100, batch_size=1, seed=0)
-    assert Loader(data.train, context=99, batch_size=1, seed=0).n_blocks == 1
+    assert Loader(data.train, context=99, batch_size=1, seed=0).reader.n_windows == 1
     with pytest.raises(UserError, match="multiple of the 2 devices, not 3"):
         Loader(data.train, context=9, batch_size=3, seed=0, world_size=2)
     np.arange(50, dtype=np.uint16).tofile(tmp_path / "train.bin")
@@ -203,6 +203,24 @@ def test_a_forgotten_loader_ends_its_thread(make_dataset: MakeDataset) -> None:
     gc.collect()
     reader.join(timeout=5)
     assert not reader.is_alive()
+
+
+def test_an_error_of_reading_ahead_is_raised_where_its_batch_is_asked_for(
+    make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = Loader(make_dataset([500]).train, context=16, batch_size=8, seed=0)
+    read, calls = loader.reader.read, iter(range(100))
+
+    def broken(*arguments: object) -> object:
+        if next(calls) == 2:
+            raise OSError("the disk is gone")
+        return read(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loader.reader, "read", broken)
+    assert next(loader).tokens.shape == next(loader).tokens.shape == (8, 16)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(loader)
+    loader.close()
 
 
 @pytest.mark.gpu

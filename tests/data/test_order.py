@@ -1,4 +1,4 @@
-"""Every block once an epoch, in an order that looks random."""
+"""Every window once an epoch, in an order that looks random."""
 
 import numpy as np
 import pytest
@@ -22,7 +22,7 @@ def test_a_huge_domain_costs_no_memory_and_has_no_collisions(n: int, first: int)
 
 
 @pytest.mark.parametrize("n", [5, 12, 97])
-def test_every_block_comes_to_every_position_equally_often(n: int) -> None:
+def test_every_window_comes_to_every_position_equally_often(n: int) -> None:
     # Over 4000 keys a cell of the n x n table expects 4000/n visits. The chi-square statistic of
     # (n-1)^2 degrees of freedom has mean (n-1)^2 and deviation sqrt(2)(n-1): 5 deviations never
     # happen by chance, a biased shuffle is tens away.
@@ -53,10 +53,10 @@ def test_the_order_does_not_depend_on_how_it_is_asked_for(
     n: int, seed: int, cuts: list[int]
 ) -> None:
     total = sum(cuts)
-    whole = TrainingOrder(n, seed).blocks(0, total)
+    whole = TrainingOrder(n, seed).windows(0, total)
     order, parts, first = TrainingOrder(n, seed), [], 0
     for count in cuts:
-        parts.append(order.blocks(first, count))
+        parts.append(order.windows(first, count))
         first += count
     assert np.array_equal(np.concatenate(parts), whole)
     for epoch in range(total // n):
@@ -66,5 +66,5 @@ def test_the_order_does_not_depend_on_how_it_is_asked_for(
 def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     n = 1000
     order = TrainingOrder(n, 0)
-    assert not np.array_equal(order.blocks(0, n), order.blocks(n, n))
-    assert not np.array_equal(order.blocks(0, n), TrainingOrder(n, 1).blocks(0, n))
+    assert not np.array_equal(order.windows(0, n), order.windows(n, n))
+    assert not np.array_equal(order.windows(0, n), TrainingOrder(n, 1).windows(0, n))

@@ -19,7 +19,8 @@ import pytest
 
 from spherelm.cli import main
 from spherelm.data import prepare as prepare_module
-from spherelm.data.dataset import TokenSplit, open_dataset
+from spherelm.data.dataset import TokenSplit
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.errors import UserError
@@ -293,9 +294,12 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "small vocabulary": (["ok.txt", "--train-tokenizer", "9"], "must be at least 257"),
         "two tokenizers": (
             ["ok.txt", "--tokenizer", "bytes", "--train-tokenizer", "300"],
-            "exclude each other",
+            "cannot be given together",
         ),
-        "two validations": (["ok.txt", "--val", "ok.txt", "--val-fraction", "0.1"], "exclude each"),
+        "two validations": (
+            ["ok.txt", "--val", "ok.txt", "--val-fraction", "0.1"],
+            "cannot be given together",
+        ),
         "bad share": (["ok.txt", "--val-fraction", "1.5"], "--val-fraction must be at least 0"),
         "no input": ([], "there is no input"),
         "stdin twice": (["-", "--val", "-"], "stdin (-) can be read once"),

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.errors import UserError

@@ -13,8 +13,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spherelm.data.tokenizer import ByteTokenizer, Tokenizer, load_tokenizer
+from spherelm.data.tokenizer import ByteTokenizer, Tokenizer
 from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
 
 TEXT = [
@@ -197,13 +198,16 @@ def test_a_hub_name_without_network_is_refused_in_one_line(
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     code = (
-        "from spherelm.data.tokenizer import load_tokenizer\n"
+        "from spherelm.data.tokenizer_load import load_tokenizer\n"
         "from spherelm.errors import UserError\n"
         "try: load_tokenizer('gpt2')\n"
         "except UserError as error: print(error)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert "tokenizer 'gpt2' is no file and cannot be had from the Hugging Face hub" in run.stdout
+    assert (
+        "tokenizer 'gpt2' is not a file, nor can it be loaded from the Hugging Face hub"
+        in run.stdout
+    )
     assert run.stdout.count("\n") == 1
 
 

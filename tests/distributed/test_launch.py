@@ -92,7 +92,9 @@ def test_an_error_reaches_the_user_as_that_error(tmp_path: Path) -> None:
         timeout=120,
     )
     assert done.returncode != 0
-    assert done.stderr.count("parallel.tensor = 4 must divide n_heads = 2") == 1, "said by one"
+    assert done.stderr.count("parallel.tensor = 4 must divide model.n_heads = 2") == 1, (
+        "said by one"
+    )
     assert not (tmp_path / "run").exists()
 
 

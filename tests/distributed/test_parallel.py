@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file
 
 from spherelm.config_io import override
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 from spherelm.hf.export import export_to_hf
+from spherelm.runs.metrics import read_metrics
 from spherelm.train.loop import train
-from spherelm.train.metrics import read_metrics
 from tests.corpus import prepare_corpus
 from tests.distributed.launch import run_specs
 from tests.train.conftest import tiny

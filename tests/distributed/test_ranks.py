@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from spherelm.distributed.watch import HUNG
-from spherelm.train.metrics import read_metrics
+from spherelm.runs.metrics import read_metrics
 from tests.corpus import prepare_corpus
 from tests.distributed.group import Group
 from tests.faults.trials import hold

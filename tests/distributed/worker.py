@@ -17,10 +17,10 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor.debug import CommDebugMode
 
 from spherelm.config_io import override
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 from spherelm.model.sphere import largest_norm_deviation
 from spherelm.optim.adamw import AdamW
-from spherelm.train import loop
+from spherelm.train import build, loop
 from tests.train.conftest import tiny
 
 
@@ -64,14 +64,14 @@ class WatchedTrainer(loop.Trainer):
     """A trainer that checks what its rank holds before each micro-batch."""
 
     def _at(self, what: str) -> None:
-        assert not whole_gradients(self.model), whole_gradients(self.model)
+        assert not (held := whole_gradients(self.state.model)), held
         super()._at(what)
 
 
 def main() -> None:
     torch.set_num_threads(1)
     loop.Trainer = WatchedTrainer  # type: ignore[misc]
-    loop.AdamW = Watched  # type: ignore[misc]
+    build.AdamW = Watched  # type: ignore[misc]
     for spec in json.loads(Path(sys.argv[1]).read_text()):
         run = override(tiny(spec["arch"]), spec["config"])
         loop.train(

@@ -33,9 +33,15 @@ def commands() -> list[tuple[str, list[str]]]:
     return found
 
 
-def test_the_readmes_loop_trains(capsys: pytest.CaptureFixture[str]) -> None:
-    (code,) = (body for kind, body in FENCE.findall(PAGES[0].read_text()) if kind == "python")
-    exec(compile(code, "README.md", "exec"), {})
+def test_the_readmes_programs_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    programs = [body for kind, body in FENCE.findall(PAGES[0].read_text()) if kind == "python"]
+    first, own_loop = (compile(code, "README.md", "exec") for code in programs)
+    exec(first, {})
+    assert capsys.readouterr().out.strip()
+    exec(own_loop, {})
     loss = float(capsys.readouterr().out.split()[-1])
     assert loss < 2.0  # 256 bytes at random cost ln 256 = 5.5
 

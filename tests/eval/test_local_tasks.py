@@ -9,17 +9,18 @@ from pathlib import Path
 import pytest
 
 from spherelm.errors import UserError
-from spherelm.eval.tasks.catalog import PAPER_TASKS, choose_tasks
-from spherelm.eval.tasks.local import read_task
+from spherelm.eval.tasks import PAPER_TASKS, Example, choose_tasks
 from tests.eval.task_files import write_task_files
+
+
+def read_task(name: str, folder: Path) -> list[Example]:
+    (task,) = choose_tasks(name)
+    return task.read(folder)
 
 
 def test_every_paper_task_can_be_read(tmp_path: Path) -> None:
     folder = write_task_files(tmp_path)
-    sizes = {
-        task.name: {split: len(rows) for split, rows in read_task(task.name, folder).items()}
-        for task in PAPER_TASKS
-    }
+    sizes = {task.name: {task.split: len(task.read(folder))} for task in PAPER_TASKS}
     assert sizes == {
         "arc_easy": {"test": 3},
         "hellaswag": {"validation": 2},
@@ -31,13 +32,13 @@ def test_every_paper_task_can_be_read(tmp_path: Path) -> None:
 
 
 def test_arc_gets_letters(tmp_path: Path) -> None:
-    row = read_task("arc_easy", write_task_files(tmp_path))["test"][0]
+    row = read_task("arc_easy", write_task_files(tmp_path))[0]
     assert row["choices"] == {"text": ["sand", "water", "fire"], "label": ["A", "B", "C"]}
     assert row["answerKey"] == "B"
 
 
 def test_winograd_schemas_get_a_pronoun_and_its_place(tmp_path: Path) -> None:
-    first, second, third = read_task("wsc273", write_task_files(tmp_path))["test"]
+    first, second, third = read_task("wsc273", write_task_files(tmp_path))
     assert first["text"] == "The dog chased the cat because it was angry."
     assert first["text"][first["pronoun_loc"] :].startswith("it was")
     assert (first["options"], first["label"]) == (["The dog", "The cat"], 0)
@@ -48,7 +49,7 @@ def test_winograd_schemas_get_a_pronoun_and_its_place(tmp_path: Path) -> None:
 
 def test_punctuation_after_a_pronoun_closes_up(tmp_path: Path) -> None:
     (tmp_path / "wsc273.txt").write_text("He saw  [MASK] .\n[MASK]\nA, B\nB\n")
-    assert read_task("wsc273", tmp_path)["test"][0]["text"] == "He saw it."
+    assert read_task("wsc273", tmp_path)[0]["text"] == "He saw it."
 
 
 @pytest.mark.parametrize(
@@ -107,8 +108,8 @@ def test_names_of_tasks() -> None:
 @pytest.mark.skipif("SPHERELM_EVAL_DATA" not in os.environ, reason="SPHERELM_EVAL_DATA is not set")
 def test_the_real_files_have_the_published_sizes() -> None:
     folder = Path(os.environ["SPHERELM_EVAL_DATA"])
-    sizes = [sum(map(len, read_task(task.name, folder).values())) for task in PAPER_TASKS]
+    sizes = [len(task.read(folder)) for task in PAPER_TASKS]
     assert sizes == [2376, 10042, 1267, 273, 5153, 3003]
-    possessive = [r for r in read_task("wsc273", folder)["test"] if r["pronoun"] == "their"]
+    possessive = [r for r in read_task("wsc273", folder) if r["pronoun"] == "their"]
     assert len(possessive) == 24
     json.dumps(possessive)

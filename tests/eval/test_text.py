@@ -12,13 +12,15 @@ import pytest
 import torch
 
 from spherelm.cli import main
-from spherelm.data.dataset import open_dataset
 from spherelm.data.loader import evaluation_batches
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
-from spherelm.data.tokenizer import ByteTokenizer, load_tokenizer
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.text import text_loss
-from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.eval.loss import text_loss
+from spherelm.hf.export import export_to_hf
+from spherelm.hf.import_run import import_from_hf
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 
@@ -140,7 +142,7 @@ def test_only_tokens_of_its_own_tokenizer_are_measured(
     [
         (["--batch-size", "-1"], "--batch-size must be a whole number of at least 1"),
         (["--text", "BINARY", "--batch-size", "0"], "--batch-size must be"),
-        (["--text", "BINARY", "--data", "x"], "exclude each other"),
+        (["--text", "BINARY", "--data", "x"], "cannot be given together"),
         (["--text", "missing.txt"], "cannot read the text"),
         (["--text", "BINARY"], "not a text in UTF-8"),
         (["--context", "0"], "--context must be a whole number of at least 1"),

@@ -13,10 +13,11 @@ from torch import nn
 import spherelm
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, TrainConfig
 from spherelm.config_io import read_toml
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig
-from spherelm.data.tokenizer import load_tokenizer
-from spherelm.hf.export import export_to_hf, import_from_hf
+from spherelm.data.tokenizer_load import load_tokenizer
+from spherelm.hf.export import export_to_hf
+from spherelm.hf.import_run import import_from_hf
 from spherelm.saved import load_model
 from tests.model.tiny import tiny_config
 
@@ -40,7 +41,7 @@ def calls() -> Iterator[BadCall]:
     yield from _configs()
     yield from _models()
     for value in NO_NAMES:
-        for function in (load_model, load_tokenizer, spherelm.presets.get):
+        for function in (load_model, spherelm.load, load_tokenizer, spherelm.presets.get):
             yield _call(function, value, says="")
         yield _call(read_toml, value, spherelm.RunConfig(), says="a config is named by its file")
         yield _call(export_to_hf, value, "out", says="a model is named by its folder")

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from spherelm.data.prepare import PrepareConfig, prepare
-from spherelm.data.tokenizer import load_tokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.hf.export import export_to_hf
 from tests.corpus import sentences
 from tests.saved_runs import byte_model, write_run

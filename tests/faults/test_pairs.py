@@ -7,10 +7,10 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from spherelm.data.dataset import open_dataset
-from spherelm.data.tokenizer import load_tokenizer
+from spherelm.data.open import open_dataset
 from spherelm.data.tokenizer_library import train_tokenizer
-from spherelm.train.metrics import read_metrics
+from spherelm.data.tokenizer_load import load_tokenizer
+from spherelm.runs.metrics import read_metrics
 from tests.corpus import prepare_corpus, sentences
 from tests.faults.trials import hold
 from tests.processes import Spherelm

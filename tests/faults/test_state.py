@@ -16,8 +16,8 @@ import pytest
 
 from spherelm.errors import UserError
 from spherelm.folders.kinds import OWNER
+from spherelm.hf.read import RECORD
 from spherelm.runs.run_dir import RunDir
-from spherelm.saved import EXPORT_RECORD
 from tests.corpus import sentences
 from tests.faults.damage import hurt
 from tests.faults.trials import hold
@@ -175,7 +175,7 @@ def _hurt_export(made: Made, here: Path, draw: random.Random, aimed: bool) -> st
     export = Path(shutil.copytree(made.export, here / "hf"))
     victim, how = hurt(export, draw, aimed)
     about = f"{victim.relative_to(export)} ({how})"
-    if (victim.name, how) == (EXPORT_RECORD, "gone"):
+    if (victim.name, how) == (RECORD, "gone"):
         return None  # this is how a user says that the rest was changed on purpose
     argv = ["import", str(export), "--out", str(here / "run")]
     return _judge(argv, here, victim, about, _different(made.imported, here / "run"))

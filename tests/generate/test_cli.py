@@ -10,7 +10,8 @@ import pytest
 
 from spherelm.cli import main
 from spherelm.data.tokenizer import ByteTokenizer
-from spherelm.generate.engine import generate
+from spherelm.generate.engine import Engine
+from spherelm.generate.sampling import Sampling
 from tests.saved_runs import byte_model, write_run
 
 GREEDY = ["--temperature", "0", "--max-new-tokens", "12", "--device", "cpu"]
@@ -23,7 +24,9 @@ def test_text_is_the_prompt_and_what_the_model_adds(
     run = write_run(tmp_path / "run", model)
     assert main(["generate", str(run), "--prompt", "def ", *GREEDY]) == 0
     ids = ByteTokenizer().encode("def ")
-    new = generate(model, [ids], max_new_tokens=12, temperature=0, stop_ids={256})[0]
+    new = Engine(model).generate(
+        [ids], max_new_tokens=12, sampling=Sampling(temperature=0), stop_ids={256}
+    )[0]
     assert capsys.readouterr().out == "def " + ByteTokenizer().decode(new) + "\n"
 
 
@@ -64,7 +67,7 @@ def test_export_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     [
         (["generate", "nowhere"], "nowhere does not exist"),
         (["generate", "RUN", "--top-p", "2"], "top_p must be above 0"),
-        (["generate", "RUN", "--prompt", "x", "--prompts", "y"], "exclude each other"),
+        (["generate", "RUN", "--prompt", "x", "--prompts", "y"], "cannot be given together"),
         (["generate", "RUN", "--prompts", "y"], "cannot read prompts"),
         (["generate", "RUN", "--max-new-tokens", str(10**12)], "GiB are free"),
         (["generate", "RUN", "--tokenizer", "./none.json"], "does not exist"),

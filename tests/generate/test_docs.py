@@ -45,6 +45,8 @@ def test_commands_work_as_they_stand(page: str, here: Path) -> None:
 
 
 def test_programs_work_as_they_stand(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (program,) = blocks("generate.md", "python")
-    exec(program, {})
+    short, with_an_engine = blocks("generate.md", "python")
+    exec(short, {})
+    assert capsys.readouterr().out.strip()
+    exec(with_an_engine, {})
     assert len(capsys.readouterr().out.splitlines()) == 2

@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from spherelm.data.tokenizer import ByteTokenizer, load_tokenizer
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
 from spherelm.generate.engine import Engine
+from spherelm.generate.sampling import Sampling
 from spherelm.generate.text import TextStream, encode_prompt, generate_text, stream_text
 from tests.saved_runs import byte_model
 
@@ -76,24 +78,24 @@ def test_text_of_a_model_is_the_decoded_tokens() -> None:
     engine = Engine(byte_model())
     prompts = [encode_prompt(BYTES, "def main("), encode_prompt(BYTES, "")]
     assert prompts[1] == [BYTES.end_of_document]
-    tokens = engine.generate(prompts, max_new_tokens=40, seed=1, stop_ids={256})
-    texts = generate_text(engine, BYTES, prompts, max_new_tokens=40, seed=1)
+    tokens = engine.generate(prompts, max_new_tokens=40, sampling=Sampling(seed=1), stop_ids={256})
+    texts = generate_text(engine, BYTES, prompts, max_new_tokens=40, sampling=Sampling(seed=1))
     assert texts == [BYTES.decode(row) for row in tokens]
 
 
 def test_generation_goes_no_further_than_the_stop() -> None:
     engine = Engine(byte_model())
     prompts = [encode_prompt(BYTES, "x")]
-    whole = generate_text(engine, BYTES, prompts, max_new_tokens=30, seed=2)[0]
+    whole = generate_text(engine, BYTES, prompts, max_new_tokens=30, sampling=Sampling(seed=2))[0]
     stop = whole[10:12]
-    assert generate_text(engine, BYTES, prompts, max_new_tokens=30, seed=2, stop=[stop]) == [
-        whole[: whole.index(stop)]
-    ]
+    assert generate_text(
+        engine, BYTES, prompts, max_new_tokens=30, sampling=Sampling(seed=2), stop=[stop]
+    ) == [whole[: whole.index(stop)]]
 
 
 def test_generation_ends_with_the_document() -> None:
     engine, prompts = Engine(byte_model()), [encode_prompt(BYTES, "x")]
-    (tokens,) = engine.generate(prompts, max_new_tokens=20, seed=3)
+    (tokens,) = engine.generate(prompts, max_new_tokens=20, sampling=Sampling(seed=3))
 
     class Ending(ByteTokenizer):
         """Bytes, one of which ends a document: one that the model says."""
@@ -101,7 +103,7 @@ def test_generation_ends_with_the_document() -> None:
         end_of_document = tokens[5]
 
     before = tokens[: tokens.index(tokens[5])]
-    texts = generate_text(engine, Ending(), prompts, max_new_tokens=20, seed=3)
+    texts = generate_text(engine, Ending(), prompts, max_new_tokens=20, sampling=Sampling(seed=3))
     assert texts == [BYTES.decode(before)]
 
 

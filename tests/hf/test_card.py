@@ -41,14 +41,13 @@ def test_many_losses_are_spread_over_the_run(tmp_path: Path) -> None:
     write_metrics(tmp_path / "m", 100)
     run = RunConfig(model=ModelConfig(vocab_size=257, d_model=16, n_heads=2))
     losses = read_losses(tmp_path / "m", until=100, began=0)
-    card = model_card("x", run, losses, folded=False, has_tokenizer=True)
+    card = model_card("x", run, losses, folded=False)
     shown = [line.split(" | ") for line in card.splitlines() if line.startswith("| ")][1:]
     steps = [int(row[0].strip("| ")) for row in shown]
     assert steps == [2, 16, 30, 44, 58, 72, 86, 100]
     assert shown[-1][1:] == ["1,000", "4.0000", "6.0000 |"]
-    few = model_card("x", run, losses[:3], folded=False, has_tokenizer=True)
+    few = model_card("x", run, losses[:3], folded=False)
     assert few.count("| 4.9") == 3
-    none = model_card("x", run, [], folded=True, has_tokenizer=False)
+    none = model_card("x", run, [], folded=True)
     assert "None were recorded" in none
-    assert "AutoTokenizer.from_pretrained" not in none
     assert "folded into the matrices" in none

@@ -12,9 +12,11 @@ import torch
 from torch import Tensor
 
 from spherelm import Transformer
-from spherelm.generate.engine import generate
+from spherelm.generate.engine import Engine
+from spherelm.generate.sampling import Sampling
 from spherelm.hf.export import export_to_hf
-from spherelm.hf.names import fold_scales, to_hf_config, to_hf_tensors
+from spherelm.hf.names import to_hf_config, to_hf_tensors
+from spherelm.model.fold import folded_state
 from tests.model.tiny import VARIANTS, perturbed, tiny_config
 from tests.saved_runs import BYTES, byte_model, write_run
 
@@ -37,9 +39,7 @@ def as_hf(model: Transformer, fold: bool = False, **config: Any) -> Any:
     """The model under its Hugging Face class, without a folder between."""
     import spherelm.hf.register  # noqa: F401
 
-    tensors = to_hf_tensors(model.state_dict())
-    if fold:
-        tensors = fold_scales(tensors, model.config)
+    tensors = to_hf_tensors(folded_state(model) if fold else model.state_dict())
     values = to_hf_config(model.config, "float32", fold) | config
     kind = values.pop("model_type")
     hf_config = transformers.AutoConfig.for_model(kind, **values)
@@ -75,7 +75,7 @@ def test_folded_scales_give_the_same_logits(variant: str) -> None:
 @pytest.mark.parametrize("variant", ["gpt", "grouped heads", "no qk norm"])
 def test_greedy_generation_is_the_same(variant: str) -> None:
     model, x = on_sphere(**VARIANTS[variant]), tokens(1, 9)
-    ours = generate(model, x.tolist(), max_new_tokens=30, temperature=0)
+    ours = Engine(model).generate(x.tolist(), max_new_tokens=30, sampling=Sampling(temperature=0))
     theirs = as_hf(model).generate(x, max_new_tokens=30, do_sample=False, pad_token_id=0)
     assert theirs[0, 9:].tolist() == ours[0]
 
@@ -256,7 +256,9 @@ def test_a_fresh_process_without_spherelm_loads_both_architectures(tmp_path: Pat
         run = write_run(tmp_path / arch, model)
         folders.append(str(export_to_hf(run, tmp_path / f"{arch}-hf")))
         prompt = list(b"def main(")
-        (new,) = generate(model, [prompt], max_new_tokens=20, temperature=0, stop_ids={256})
+        (new,) = Engine(model).generate(
+            [prompt], max_new_tokens=20, sampling=Sampling(temperature=0), stop_ids={256}
+        )
         expected.append((name, prompt + new))
     result = subprocess.run(
         [sys.executable, "-c", FRESH, *folders],

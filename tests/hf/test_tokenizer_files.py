@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from spherelm.data.tokenizer import DESCRIPTION, ByteTokenizer, Tokenizer, load_tokenizer
+from spherelm.data.tokenizer import DESCRIPTION, ByteTokenizer, Tokenizer
 from spherelm.data.tokenizer_library import train_tokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.hf.tokenizer_files import write_tokenizer
 
 transformers = pytest.importorskip("transformers")

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from spherelm import ModelConfig, Transformer
 from spherelm.config_io import override
-from spherelm.data.dataset import open_dataset
+from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
 from spherelm.generate.cached import decode, new_cache, prefill
 from spherelm.generate.fused import applies

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from spherelm import ScaleConfig, Transformer
+from spherelm.data.loader import restarting_positions
 from spherelm.errors import UserError
-from spherelm.model.rope import restarting_positions
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
 LENGTHS = (3, 1, 5, 2)

@@ -27,9 +27,9 @@ def test_what_is_not_here_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(flash4, "unavailable", lambda: "pip install flash-attn-4")
     monkeypatch.setattr(attention, "activate_flash_attention_impl", not_installed)
-    with pytest.raises(UserError, match="fa4 cannot run here: pip install flash-attn-4"):
+    with pytest.raises(UserError, match="fa4 is not available here: pip install flash-attn-4"):
         choose_attention("fa4", torch.device("cpu"))
-    with pytest.raises(UserError, match="fa3 cannot run here: No module named FA3"):
+    with pytest.raises(UserError, match="fa3 is not available here: No module named FA3"):
         flash_attention_3("fa3").__enter__()
 
 

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 from spherelm import AdamW, ModelConfig, ScaleConfig, Transformer
+from spherelm.data.loader import restarting_positions
 from spherelm.model.config import Arch
 from spherelm.model.part import AUTO, Part
-from spherelm.model.rope import restarting_positions
 from spherelm.ops import reference
 from spherelm.ops.choose import Choice, choose
 from spherelm.ops.names import Kernels
-from spherelm.train.parallel.compile import compile_blocks
+from spherelm.train.parallel.shard import compile_blocks
 from tests.ops.precision import DEVICES, error
 
 

@@ -109,8 +109,8 @@ def test_every_schedule_rises_to_its_peak_and_falls_from_there(
     ("fields", "message"),
     [
         ({"schedule": "cosin"}, "optim.schedule must be one of cosine, linear, wsd, log"),
-        ({"decay_share": 1.5}, "optim.decay_share must be at most 1"),
-        ({"decay_share": 0.0}, "optim.decay_share must be a finite number above 0"),
+        ({"decay_share": 1.5}, "optim.decay_share must be above 0 and at most 1"),
+        ({"decay_share": 0.0}, "optim.decay_share must be above 0 and at most 1"),
         ({"log_rho": 0.0}, "optim.log_rho must be"),
         ({"algorithm": "sgd"}, "optim.algorithm must be one of adamw, muon"),
         ({"muon_lr": 0.0}, "optim.muon_lr must be"),

@@ -16,6 +16,7 @@ from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper.scaling import fit, grid, page, store
 from spherelm.paper.scaling.grid import GRID, Point
+from spherelm.plots import svg
 
 ROOT = Path(__file__).parents[2]
 LAW = fit.PowerLaw(E=2.5, A=90.0, b=0.25)
@@ -179,9 +180,9 @@ def test_the_page_in_the_repository_is_that_of_its_data() -> None:
     assert records
     assert page.tables(records) in (results / page.PAGE).read_text()
     for figure in page.figures(records):
-        svg = (results / f"{figure.name}.svg").read_text()
-        assert svg == figure.svg()
-        ElementTree.fromstring(svg)
+        picture = (results / f"{figure.name}.svg").read_text()
+        assert picture == svg.draw_file(figure)
+        ElementTree.fromstring(picture)
         assert f"({figure.name}.svg)" in (results / page.PAGE).read_text()
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from spherelm.config import OptimConfig, RunConfig, TrainConfig
-from spherelm.data.dataset import TokenDataset, open_dataset
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.open import open_dataset
 from spherelm.model.config import ModelConfig
 from spherelm.presets import BYTES_VOCAB
 from tests.corpus import prepare_corpus

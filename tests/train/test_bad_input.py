@@ -24,7 +24,7 @@ def refused(argv: list[str], out: Path, log: Path) -> str:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"model__d_model": 15}, "d_model must be divisible by n_heads"),
+        ({"model__d_model": 15}, "model.n_heads must divide model.d_model"),
         ({"model__d_model": 18}, "must be even"),
         ({"train__batch_size": 0}, "train.batch_size must be a whole number of at least 1"),
         ({"optim__lr": "nan"}, "optim.lr must be a finite number above 0"),
@@ -50,7 +50,7 @@ def test_fields(tmp_path: Path, corpus: Path, fields: dict[str, object], message
 def test_attention_that_is_not_here(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "run"
     line = refused(flags(out, corpus, train__attention="fa4"), out, tmp_path / "log")
-    assert "attention fa4 is not to be had here" in line
+    assert "attention fa4 is not available here" in line
 
 
 def test_toml(tmp_path: Path, corpus: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from spherelm.train.metrics import read_metrics
+from spherelm.runs.metrics import read_metrics
 from tests.processes import Spherelm, run
 from tests.train.conftest import flags
 

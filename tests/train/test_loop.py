@@ -16,12 +16,12 @@ from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
-from spherelm.data.tokenizer import load_tokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model
 from spherelm.train.loop import train
-from spherelm.train.metrics import read_metrics
 from tests.train.conftest import tiny
 
 

@@ -12,7 +12,7 @@ from spherelm import presets
 from spherelm.cli import main
 from spherelm.config_io import override
 from spherelm.errors import UserError
-from spherelm.train.memory import SURE, check_fits, training_memory
+from spherelm.train.memory import LOGITS_CHUNK, SURE, check_fits, training_memory
 from tests.processes import Spherelm
 from tests.train.conftest import flags
 
@@ -93,3 +93,20 @@ def test_gradients_are_held_in_shards_however_many_micro_batches_there_are() -> 
     many = override(run, {"train.micro_batch_size": 1})
     assert training_memory(many, 8).gradients == training_memory(run, 8).gradients
     assert training_memory(run, 8).gradients < training_memory(run, 1).gradients / 7.9
+
+
+@pytest.mark.parametrize(
+    ("vocab_size", "rows"), [(257, 8192), (50257, 2**28 // 50257), (2**29, 1)], ids=str
+)
+def test_the_logits_of_a_fused_loss_are_whole_rows(vocab_size: int, rows: int) -> None:
+    """What the kernel allocates: of a small vocabulary all, of a large one a row at least."""
+    fields = {"model.vocab_size": vocab_size, "train.batch_size": 8, "train.device": "cuda:1"}
+    run = override(presets.get("ngpt-0.5b-1k"), fields)
+    tokens, d = 8 * run.model.context, run.model.d_model
+    rest = 2 * 2 * tokens * d + 4 * vocab_size * d
+    assert training_memory(run).loss - rest == 2 * rows * vocab_size
+
+
+def test_the_kernel_takes_as_many_logits_at_a_time() -> None:
+    kernel = pytest.importorskip("spherelm.ops.triton.cross_entropy")
+    assert kernel._CHUNK_LOGITS == LOGITS_CHUNK

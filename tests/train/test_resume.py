@@ -13,15 +13,18 @@ from safetensors.torch import load_file
 
 from spherelm.config import RunConfig
 from spherelm.config_io import override
-from spherelm.data.dataset import TokenDataset, open_dataset
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
 from spherelm.folders.kinds import OWNER
-from spherelm.runs.run_dir import Claim, RunDir, create
+from spherelm.runs.run_dir import Claim, RunDir
+from spherelm.train import loop
 from spherelm.train.loop import train
 from spherelm.train.report.reporter import Moment, Reporter
 from spherelm.train.resume import check_same_run
 from tests.corpus import prepare_corpus
 from tests.processes import Spherelm, run
+from tests.saved_runs import begin_run
 from tests.train.conftest import flags, tiny
 
 
@@ -115,7 +118,7 @@ def test_sigterm_saves_and_exits_with_0(tmp_path: Path, corpus: Path) -> None:
     assert process.wait_until(lambda: metrics.exists() and metrics.stat().st_size > 500)
     process.kill(signal.SIGTERM)
     assert process.wait() == 0
-    assert "go on with --resume auto" in process.output()
+    assert "continue with --resume auto" in process.output()
     (saved,) = (stopped / "checkpoints").iterdir()
     step = int(saved.name.removeprefix("step_"))
     assert 0 < step < 60
@@ -186,7 +189,7 @@ def test_how_long_and_where_may_change() -> None:
 
 def test_a_run_that_begins_anew_leaves_nothing_of_the_old(tmp_path: Path) -> None:
     run_dir = RunDir(tmp_path / "run")
-    create(run_dir, tiny("gpt"))
+    begin_run(run_dir, tiny("gpt"))
     for old in (run_dir.metrics, run_dir.speed):
         old.write_text('{"step": 1}\n')
     for folder in (run_dir.checkpoints / "step_1", run_dir.tensorboard, run_dir.tokenizer):
@@ -208,3 +211,25 @@ def test_other_data_is_refused_on_resume(
     other = open_dataset(prepare_corpus(tmp_path, seed=1))
     with pytest.raises(UserError, match=r"step_12 was trained on other data"):
         train(tiny_run, other, tmp_path / "run", resume="auto")
+
+
+@pytest.mark.parametrize("there", ["a checkpoint", "no checkpoint", "a run begun meanwhile"])
+def test_train_refuses_another_configuration_wherever_it_would_go_on(
+    tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch, there: str
+) -> None:
+    """From Python, too, and also where nothing but config.toml says what the run began with."""
+    run = override(tiny("ngpt"), {"train.steps": 2, "train.eval_every": 0})
+    out = tmp_path / "run"
+    if there == "a checkpoint":
+        train(run, dataset, out)
+    elif there == "no checkpoint":
+        begin_run(RunDir(out), run)
+    else:  # after the first look at the folder, and before it is held
+        monkeypatch.setattr(loop, "check_fits", lambda *_: begin_run(RunDir(out), run))
+    before = sorted(out.rglob("*"))
+    for mode in ("auto", "strict"):
+        with pytest.raises(UserError, match=r"cannot resume with optim.lr = 0.5: the run began"):
+            train(override(run, {"optim.lr": 0.5}), dataset, out, resume=mode)  # type: ignore[arg-type]
+        monkeypatch.undo()
+    assert RunDir(out).read_config() == run
+    assert there == "a run begun meanwhile" or sorted(out.rglob("*")) == before

@@ -20,17 +20,17 @@ from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import evaluate
 from spherelm.model.flops import count_parameters
 from spherelm.ops.device import prepare_torch
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model
 from spherelm.train import loop
 from spherelm.train.build import build_optimizer
-from spherelm.train.health import Diverged, diverged
+from spherelm.train.failures import Diverged, diverged
 from spherelm.train.loop import train
 from spherelm.train.memory import training_memory
-from spherelm.train.metrics import JsonLines, read_metrics, sphere_metrics
 from spherelm.train.parallel.gradients import clipping_factor, squared_norm
 from spherelm.train.report.plan import make_plan
-from spherelm.train.report.stopwatch import RunningMean, Stopwatch
+from spherelm.train.report.recorder import RunningMean, StepFile, Stopwatch, sphere_metrics
 from tests.model.tiny import perturbed, tiny_config
 from tests.train.conftest import tiny
 
@@ -118,7 +118,7 @@ def test_lines_after_the_checkpoint_and_a_line_cut_short_are_dropped(tmp_path: P
     whole = "".join(json.dumps({"step": step, "loss": 0.5}) + "\n" for step in (1, 2, 3))
     file.write_text(whole + '{"step": 4, "lo')
     assert [line["step"] for line in read_metrics(file)] == [1, 2, 3]
-    lines = JsonLines(file, first=1, last=2)
+    lines = StepFile(file, first=1, last=2)
     lines.write({"step": 3, "loss": 0.25})
     lines.close()
     assert [line["loss"] for line in read_metrics(file)] == [0.5, 0.5, 0.25]

@@ -20,11 +20,11 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.generate.engine import Engine
 from spherelm.model.config import Arch
 from spherelm.model.sphere import as_read, largest_norm_deviation, matrices, store_matrices_
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model
 from spherelm.train.loop import train
 from spherelm.train.memory import training_memory
-from spherelm.train.metrics import read_metrics
 from tests.model.tiny import perturbed, random_tokens, tiny_config
 from tests.train.conftest import flags, tiny
 

@@ -9,20 +9,26 @@ the machine in the same mood, and the best round of each counts.
 from __future__ import annotations
 
 import os
+import platform
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from spherelm.bench.report import Report, Table
-from spherelm.validate import require_int, require_positive
+import numpy as np
 
-if TYPE_CHECKING:
-    from spherelm.data.tokenizer_library import LibraryTokenizer
+from spherelm.bench.report import BenchFlags, Report, Table
+from spherelm.data.encode import available_cores
+from spherelm.data.loader import Loader
+from spherelm.data.open import open_dataset
+from spherelm.data.prepare import PrepareConfig, prepare
+from spherelm.data.sources import Position, find_sources
+from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
 
 SHAPES = ((256, 64), (1024, 32), (4096, 8))
 """Context and batch size of the loader's rounds."""
@@ -33,7 +39,7 @@ VOCAB_SIZE = 16384
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(BenchFlags):
     """Speed of the loader on one core, and of `prepare` beside the bare tokenizer library."""
 
     text: str | None = None
@@ -46,14 +52,6 @@ class Flags:
     """Rounds of tokenizing, of which the best counts."""
     workers: int | None = None
     """Processes of `prepare` and threads of the library. Unset: all cores."""
-    json: bool = False
-    """Print one JSON object."""
-
-    def __post_init__(self) -> None:
-        require_positive("--seconds", self.seconds)
-        require_int("--rounds", self.rounds)
-        if self.workers is not None:
-            require_int("--workers", self.workers)
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,10 @@ class _Cost:
 
 def run(flags: Flags) -> Report:
     """Measure the loader, and `prepare` beside the bare library."""
-    _check_inputs(flags)
+    if flags.text is not None:  # what cannot be read is refused before the first round
+        find_sources([flags.text])
+    if flags.tokenizer is not None:
+        LibraryTokenizer.load(flags.tokenizer)
     loader, prepared = measure_loader(flags.seconds), measure_prepare(flags)
     return Report(
         _machine(),
@@ -77,23 +78,7 @@ def run(flags: Flags) -> Report:
     )
 
 
-def _check_inputs(flags: Flags) -> None:
-    """What cannot be read is refused before the first round."""
-    from spherelm.data.sources import find_sources
-    from spherelm.data.tokenizer_library import LibraryTokenizer
-
-    if flags.text is not None:
-        find_sources([flags.text])
-    if flags.tokenizer is not None:
-        LibraryTokenizer.load(flags.tokenizer)
-
-
 def _machine() -> dict[str, Any]:
-    import platform
-    from importlib.metadata import version
-
-    from spherelm.data.encode import available_cores
-
     return {
         "cores": available_cores(),
         "load_before": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
@@ -104,9 +89,6 @@ def _machine() -> dict[str, Any]:
 
 def measure_loader(seconds: float) -> list[dict[str, Any]]:
     """Tokens per second of the loader, its thread included, on one core."""
-    from spherelm.data.dataset import open_dataset
-    from spherelm.data.loader import Loader
-
     split = open_dataset(verify=True).train  # verifying reads all: the page cache is warm
     rows = []
     with _one_core():
@@ -160,19 +142,20 @@ def _one_core() -> Iterator[None]:
 
 def measure_prepare(flags: Flags) -> dict[str, Any]:
     """Bytes of text per second of `prepare` and of the library alone, on the same cores."""
-    from spherelm.data.encode import available_cores
-    from spherelm.data.prepare import PrepareConfig, prepare
-
     workers = flags.workers or available_cores()
     os.environ["RAYON_NUM_THREADS"] = str(workers)  # the library's threads; read once
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         text = folder / "builtin.txt" if flags.text is None else Path(flags.text)
         if flags.text is None:
-            _write_builtin(text)
+            whole = "\n<|endoftext|>\n".join(_builtin_documents())
+            text.write_text(whole, encoding="utf-8", newline="\n")
         documents = _documents(text)
         size = sum(len(document.encode()) for document in documents)
-        tokenizer = _tokenizer(flags.tokenizer)
+        if flags.tokenizer is not None:
+            tokenizer = LibraryTokenizer.load(flags.tokenizer)
+        else:
+            tokenizer = train_tokenizer(iter(_builtin_documents()), VOCAB_SIZE)
         tokenizer.save(folder / "tokenizer")
         best: dict[str, _Cost] = {}
         for i in range(flags.rounds):
@@ -222,19 +205,7 @@ def _encode_bare(bare: Any, method: str, documents: list[str]) -> None:
         getattr(bare, method)(documents[i : i + 1000], add_special_tokens=False)
 
 
-def _tokenizer(spec: str | None) -> LibraryTokenizer:
-    from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
-
-    if spec is not None:
-        return LibraryTokenizer.load(spec)
-    return train_tokenizer(iter(_builtin_documents()), VOCAB_SIZE)
-
-
 def _builtin_documents() -> list[str]:
-    import numpy as np
-
-    from spherelm.data.dataset import open_dataset
-
     dataset = open_dataset()
     tokenizer = dataset.tokenizer()
     shard = dataset.train.shards[0]
@@ -242,14 +213,8 @@ def _builtin_documents() -> list[str]:
     return [tokenizer.decode(ids.tolist()) for ids in np.split(shard.tokens, shard.starts[1:])]
 
 
-def _write_builtin(path: Path) -> None:
-    path.write_text("\n<|endoftext|>\n".join(_builtin_documents()), encoding="utf-8", newline="\n")
-
-
 def _documents(path: Path) -> list[str]:
     """The documents of a text file, as `prepare` finds them."""
-    from spherelm.data.sources import Position, find_sources
-
     parts: list[list[str]] = []
     for source in find_sources([str(path)]):
         for piece in source.pieces(Position()):

@@ -8,24 +8,30 @@ a bound: bytes of weights over the speed of a copy, measured in the same run.
 
 from __future__ import annotations
 
+import statistics
+import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from spherelm.bench.report import Report, Table, environment
+import torch
+from torch.utils._pytree import tree_leaves
+
+from spherelm import presets
+from spherelm.bench import timing
+from spherelm.bench.report import DeviceFlags, Report, Table, environment
 from spherelm.errors import UserError
+from spherelm.generate.engine import Engine
+from spherelm.generate.settings import Sampling
 from spherelm.model.config import Arch
+from spherelm.model.transformer import Transformer
+from spherelm.ops.device import choose_device
 from spherelm.validate import require_int
-
-if TYPE_CHECKING:
-    import torch
-
-    from spherelm.generate.engine import Engine
 
 Mode = Literal["fused", "compiled", "graph", "eager"]
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(DeviceFlags):
     """Speed of generation against the bound that the memory sets, GPT beside nGPT."""
 
     size: str | None = None
@@ -45,17 +51,10 @@ class Flags:
     """Lengths of prompts for the time to the first token."""
     repeats: int = 5
     """Generations that are timed."""
-    device: str = "auto"
-    """cpu, cuda, or auto for the fastest there is."""
-    json: bool = False
-    """Print one JSON object."""
 
     def __post_init__(self) -> None:
-        for name in ("batch", "prompt", "repeats"):
-            require_int(f"--{name}", getattr(self, name))
+        super().__post_init__()
         require_int("--new", self.new, at_least=2)  # the first token and the others are told apart
-        for length in self.prompts:
-            require_int("--prompts", length)
         if not self.archs:
             raise UserError("--archs needs gpt, ngpt or both")
 
@@ -85,9 +84,7 @@ class DecodeResult:
 
 def run(flags: Flags) -> Report:
     """Measure every mode of both models."""
-    from spherelm.ops.device import choose_device
-
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     on_cuda = device.type == "cuda"
     size = ("0.5b-1k" if on_cuda else "nano") if flags.size is None else flags.size
     modes = flags.modes or (("fused", "compiled", "graph") if on_cuda else ("eager",))
@@ -116,27 +113,17 @@ def run(flags: Flags) -> Report:
 
 def copy_speed(device: torch.device) -> float:
     """Bytes a second that a large copy reads and writes."""
-    import torch
-
-    from spherelm.bench.timing import measure as time_of
-
     numbers = 1 << (28 if device.type == "cuda" else 24)
     source = torch.ones(numbers, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
-    timing = time_of(lambda: target.copy_(source), device, repeats=10)
-    return 2 * source.nbytes / (timing.median / 1e3)
+    copied = timing.measure(lambda: target.copy_(source), device, repeats=10)
+    return 2 * source.nbytes / (copied.median / 1e3)
 
 
 def measure(
     size: str, arch: Arch, mode: Mode, flags: Flags, device: torch.device, speed: float
 ) -> DecodeResult:
     """Build one model with fresh weights and time its generation."""
-    import torch
-
-    from spherelm import presets
-    from spherelm.generate.engine import Engine
-    from spherelm.model.transformer import Transformer
-
     torch.compiler.reset()
     with torch.device("meta"):
         model = Transformer(presets.get(f"{arch}-{size}").model)
@@ -173,9 +160,6 @@ def measure(
 
 def weight_bytes(engine: Engine) -> int:
     """Bytes of all that a step reads: every tensor but the input embedding."""
-    import torch
-    from torch.utils._pytree import tree_leaves
-
     folded = engine.model
     read = [folded.output_embedding(folded.dtype), folded.final_norm and folded.final_norm.gain]
     for block in folded.layers:
@@ -186,11 +170,6 @@ def weight_bytes(engine: Engine) -> int:
 
 def _seconds(engine: Engine, batch: int, prompt: int, new: int, repeats: int) -> float:
     """The median time of a generation, from prompts on the host to tokens on the host."""
-    import statistics
-    import time
-
-    from spherelm.generate.sampling import Sampling
-
     vocabulary = engine.model.config.vocab_size
     prompts = [[(7 * i + row) % vocabulary for i in range(prompt)] for row in range(batch)]
 

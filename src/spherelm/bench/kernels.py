@@ -10,38 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from spherelm.bench.report import Report, Table, environment
-from spherelm.validate import require_int
+import torch
+from torch import Tensor
 
-if TYPE_CHECKING:
-    import torch
-    from torch import Tensor
-
-    from spherelm.bench.timing import Timing
+from spherelm.bench.report import DeviceFlags, Report, Table, environment
+from spherelm.bench.timing import Timing, measure
+from spherelm.model.rope import rope_table
+from spherelm.ops import reference
+from spherelm.ops.device import choose_device
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(DeviceFlags):
     """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
 
     tokens: int | None = None
     """Tokens of the batch. Unset: 32768 on CUDA, else 1024."""
     d_model: int | None = None
     """Width of the model. Unset: 1024 on CUDA, else 128."""
-    repeats: int = 20
-    """Runs that are timed."""
-    device: str = "auto"
-    """cpu, cuda, or auto for the fastest there is."""
-    json: bool = False
-    """Print one JSON object."""
-
-    def __post_init__(self) -> None:
-        require_int("--repeats", self.repeats)
-        for name, value in (("--tokens", self.tokens), ("--d-model", self.d_model)):
-            if value is not None:
-                require_int(name, value)
 
 
 @dataclass(frozen=True)
@@ -68,9 +56,7 @@ class KernelResult:
 
 def run(flags: Flags) -> Report:
     """Measure every operation."""
-    from spherelm.ops.device import choose_device
-
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     results = measure_kernels(flags, device)
     rows = []
     for r in results:
@@ -84,10 +70,6 @@ def run(flags: Flags) -> Report:
 
 def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
     """Time every case; on a CPU there is the reference alone."""
-    import torch
-
-    from spherelm.bench.timing import measure
-
     on_cuda = device.type == "cuda"
     results = []
     for name, case in _cases(flags, device).items():
@@ -107,8 +89,6 @@ def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
 
 def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Callable[[], object]:
     """Forward and backward of an operation, the same gradients coming in every time."""
-    import torch
-
     trained = [x for x in inputs if x.requires_grad]
     grads: list[Tensor] = []
 
@@ -123,11 +103,6 @@ def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Call
 
 
 def _cases(flags: Flags, device: torch.device) -> dict[str, Case]:
-    import torch
-
-    from spherelm.model.rope import rope_table
-    from spherelm.ops import reference
-
     on_cuda = device.type == "cuda"
     N = flags.tokens or (32768 if on_cuda else 1024)
     D = flags.d_model or (1024 if on_cuda else 128)
@@ -183,8 +158,6 @@ def _kernels(
     inputs: dict[str, list[Tensor]], table: Tensor, targets: Tensor
 ) -> dict[str, Callable[[], object]]:
     """Forward and backward of each kernel, without the products around it."""
-    import torch
-
     from spherelm.ops import triton as ours
     from spherelm.ops.triton import qk, swiglu
 

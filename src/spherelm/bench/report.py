@@ -6,13 +6,34 @@ import json
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import torch
 
 from spherelm import __version__
-from spherelm.console import open_console
+from spherelm.console import print_table
+from spherelm.validate import check_fields
 
-if TYPE_CHECKING:
-    import torch
+
+@dataclass(frozen=True, kw_only=True)
+class BenchFlags:
+    """Flags of every benchmark."""
+
+    json: bool = False
+    """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeviceFlags(BenchFlags):
+    """Flags of a benchmark of a device."""
+
+    device: str = "auto"
+    """cpu, cuda, or auto for the fastest there is."""
+    repeats: int = 20
+    """How many runs are timed, after some that are not."""
 
 
 class Table(NamedTuple):
@@ -37,25 +58,15 @@ class Report:
         if as_json:
             print(json.dumps({"environment": self.environment, **self.numbers}))
             return
-        from rich import table as rich
-
-        console = open_console(width=160)
         caption = ", ".join(f"{k} {v}" for k, v in self.environment.items())
         for title, columns, rows in self.tables:
-            drawn = rich.Table(title=title, caption=caption)
-            for i, column in enumerate(columns):
-                drawn.add_column(column, justify="left" if i == 0 else "right", no_wrap=True)
-            for row in rows:
-                drawn.add_row(*row)
-            console.print(drawn)
+            print_table(title, rows, columns, caption=caption, width=160)
         if self.conclusion:
-            console.print(self.conclusion)
+            print(self.conclusion)
 
 
 def environment(device: torch.device) -> dict[str, str]:
     """The machine and the versions that compute on `device`."""
-    import torch
-
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     else:

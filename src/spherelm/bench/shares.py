@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from operator import attrgetter
 
 import torch
 from torch.profiler import ProfilerActivity, profile
@@ -22,7 +22,6 @@ _PARTS = {
     "embedding": r"embedding|index",
     "copies": r"memcpy|memset|copy|fill|::cat|CatArray",
 }
-_REST = "other"
 
 
 def shares(work: Callable[[], object], device: torch.device, repeats: int = 3) -> dict[str, float]:
@@ -30,30 +29,24 @@ def shares(work: Callable[[], object], device: torch.device, repeats: int = 3) -
 
     On CUDA `idle` is the time between the first and the last kernel in which none ran.
     """
-    activities = [ProfilerActivity.CPU]
-    if device.type == "cuda":
-        activities = [ProfilerActivity.CUDA]
-    with profile(activities=activities) as profiler:
+    on_cuda = device.type == "cuda"
+    activity = ProfilerActivity.CUDA if on_cuda else ProfilerActivity.CPU
+    own_time = attrgetter("self_device_time_total" if on_cuda else "self_cpu_time_total")
+    with profile(activities=[activity]) as profiler:
         for _ in range(repeats):
             work()
-        if device.type == "cuda":
+        if on_cuda:
             torch.cuda.synchronize(device)
     total: dict[str, float] = {}
     for event in profiler.key_averages():
-        total_us = _own_time(event, device)
-        if total_us:
+        if total_us := own_time(event):
             part = part_of(event.key)
             total[part] = total.get(part, 0.0) + total_us / 1e3 / repeats
-    if device.type == "cuda":
+    if on_cuda:
         ranges = [e.time_range for e in profiler.events() if "CUDA" in str(e.device_type)]
         span = max(r.end for r in ranges) - min(r.start for r in ranges)
         total["idle"] = max(0.0, span / 1e3 / repeats - sum(total.values()))
     return dict(sorted(total.items(), key=lambda item: -item[1]))
-
-
-def _own_time(event: Any, device: torch.device) -> float:
-    own = event.self_device_time_total if device.type == "cuda" else event.self_cpu_time_total
-    return float(own)
 
 
 def part_of(kernel: str) -> str:
@@ -61,4 +54,4 @@ def part_of(kernel: str) -> str:
     for part, pattern in _PARTS.items():
         if re.search(pattern, kernel, re.IGNORECASE):
             return part
-    return _REST
+    return "other"

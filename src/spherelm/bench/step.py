@@ -13,24 +13,40 @@ Forward, backward, clipping and optimizer, in one process on the same random tok
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import gc
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
-from spherelm.bench.report import Report, Table, environment
+import torch
+from torch import nn
+
+from spherelm import presets
+from spherelm.bench.report import DeviceFlags, Report, Table, environment
+from spherelm.bench.shares import shares
+from spherelm.bench.timing import Timing, milliseconds
+from spherelm.config import RunConfig
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.model.flops import flops_per_token
+from spherelm.model.transformer import Transformer
+from spherelm.ops.attention import flash_attention_3
+from spherelm.ops.choose import Choice
+from spherelm.ops.device import choose_device, products
 from spherelm.ops.names import AttentionBackend
-from spherelm.validate import require_int
+from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
+from spherelm.train.memory import check_fits
+from spherelm.train.parallel.shard import compile_blocks
 
-if TYPE_CHECKING:
-    from spherelm.bench.training import StepResult
-
+PEAK_FLOPS = 989e12
+"""Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
+_TURNS = 4
 Mode = Literal["kernels", "kernels-eager", "compiled", "compiled-model", "reference"]
 
 
 @dataclass(frozen=True)
-class Flags:
+class Flags(DeviceFlags):
     """Time, throughput and memory of a training step, GPT beside nGPT."""
 
     sizes: tuple[str, ...] = ()
@@ -41,44 +57,54 @@ class Flags:
     """Ways to execute them. Unset: kernels, compiled and reference on CUDA, else reference."""
     tokens: int | None = None
     """Tokens a step. Unset: 32768 on CUDA, else the preset's."""
-    repeats: int = 20
-    """Steps of each model that are timed, after some that are not."""
     attention: AttentionBackend = "auto"
     """Which attention to use; auto takes the fastest that applies."""
-    device: str = "auto"
-    """cpu, cuda, or auto for the fastest there is."""
-    json: bool = False
-    """Print one JSON object."""
 
     def __post_init__(self) -> None:
-        require_int("--repeats", self.repeats)
-        if self.tokens is not None:
-            require_int("--tokens", self.tokens)
+        super().__post_init__()
         if not self.archs:
             raise UserError("--archs needs gpt, ngpt or both")
 
 
+@dataclass(frozen=True)
+class StepResult:
+    """What was measured of one model in one mode."""
+
+    size: str
+    arch: Arch
+    mode: Mode
+    tokens: int
+    step_ms: Timing
+    first_step_s: float
+    """Seconds until the first step was done: compilation."""
+    peak_gib: float | None
+    """The most memory that tensors took on the device; unknown on a CPU."""
+    tflops: float
+    parts_ms: dict[str, float]
+    """Milliseconds of the device by part, from a profile of further steps."""
+
+    @property
+    def tokens_per_s(self) -> float:
+        return self.tokens / self.step_ms.median * 1e3
+
+    @property
+    def mfu(self) -> float:
+        return self.tflops * 1e12 / PEAK_FLOPS
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"tokens_per_s": self.tokens_per_s, "mfu": self.mfu}
+
+
 def run(flags: Flags) -> Report:
     """Measure every size in every mode."""
-    from spherelm.bench.training import measure_steps
-    from spherelm.ops.device import choose_device
-
-    device = choose_device(flags.device)
+    device = choose_device(flags.device, "--device")
     on_cuda = device.type == "cuda"
     sizes = flags.sizes or (("0.5b-1k",) if on_cuda else ("nano",))
     modes = flags.modes or (("kernels", "compiled", "reference") if on_cuda else ("reference",))
     results: list[StepResult] = []
     for size in sizes:
         for mode in modes:
-            results += measure_steps(
-                size,
-                flags.archs,
-                mode,
-                device=device,
-                tokens=flags.tokens,
-                repeats=flags.repeats,
-                attention=flags.attention,
-            )
+            results += measure_steps(size, mode, flags, device)
     steps = [result.as_json() for result in results]
     return Report(environment(device), {"steps": steps}, _tables(results, on_cuda))
 
@@ -111,3 +137,119 @@ def _tables(results: Sequence[StepResult], on_cuda: bool) -> list[Table]:
         Table("A training step: median (quartiles)", columns, rows),
         Table("Milliseconds by part, of the profiler", ["", *parts], shares),
     ]
+
+
+def measure_steps(size: str, mode: Mode, flags: Flags, device: torch.device) -> list[StepResult]:
+    """Build the models of one size, run them by turns, and leave nothing behind.
+
+    They take turns because a device gets warm, and then slower, while it is measured.
+    """
+    runs = {arch: presets.get(f"{arch}-{size}") for arch in flags.archs}
+    torch.compiler.reset()
+    ops = Choice("auto" if mode.startswith("kernels") else "reference", flags.attention)
+    with flash_attention_3(flags.attention):
+        built = {arch: _Built(run, mode, flags.tokens, device, ops) for arch, run in runs.items()}
+        times: dict[Arch, list[float]] = {arch: [] for arch in flags.archs}
+        for _ in range(_TURNS):
+            for arch in flags.archs:
+                some = max(1, flags.repeats // _TURNS)
+                times[arch] += milliseconds(built[arch].step, device, some, warmup=3)
+        parts = {arch: shares(built[arch].step, device) for arch in flags.archs}
+    results = []
+    for arch, run in runs.items():
+        timing = Timing.of(times[arch])
+        done = built[arch].tokens
+        tflops = flops_per_token(run.model) * done / timing.median / 1e9
+        first, peak = built[arch].first_step_s, built[arch].peak_gib
+        results.append(StepResult(size, arch, mode, done, timing, first, peak, tflops, parts[arch]))
+    del built
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    return results
+
+
+class _Built:
+    """A step that has run a few times: compiled, and its memory known."""
+
+    def __init__(
+        self, run: RunConfig, mode: Mode, tokens: int | None, device: torch.device, ops: Choice
+    ) -> None:
+        if tokens is None:
+            tokens = 32768 if device.type == "cuda" else run.tokens_per_step
+        batch = max(1, tokens // run.model.context)
+        self.tokens = batch * run.model.context
+        before = 0
+        if device.type == "cuda":
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+        train = replace(run.train, batch_size=batch, micro_batch_size=None)
+        check_fits(replace(run, train=train), device)
+        self.step = training_step(run, mode, batch, device, ops)
+        start = time.perf_counter()
+        self.step()
+        _wait(device)
+        self.first_step_s = time.perf_counter() - start
+        self.step()
+        _wait(device)
+        self.peak_gib: float | None = None
+        if device.type == "cuda":
+            self.peak_gib = (torch.cuda.max_memory_allocated(device) - before) / 2**30
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def training_step(
+    run: RunConfig, mode: Mode, batch: int, device: torch.device, ops: Choice
+) -> Callable[[], object]:
+    """A function that trains for one step on fixed random tokens."""
+    torch.manual_seed(run.train.seed)
+    with torch.device(device):
+        model = Transformer(run.model, ops)
+        tokens = torch.randint(run.model.vocab_size, (batch, run.model.context + 1))
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+    loss = model.loss
+    if mode in ("kernels", "compiled"):
+        compile_blocks(model)
+    elif mode == "compiled-model":
+        loss = torch.compile(model.loss)
+    update = _our_update if mode.startswith("kernels") or device.type != "cuda" else _plain_update
+    clip_and_step = update(model, run)
+
+    def step() -> None:
+        with products(run.train.precision, device):
+            value = loss(inputs, targets)
+        value.backward()
+        clip_and_step()
+
+    return step
+
+
+def _our_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
+    optimizer = AdamW(model, lr=run.optim.lr, weight_decay=run.optim.weight_decay)
+    params = list(model.parameters())
+
+    def clip_and_step() -> None:
+        norm = nn.utils.get_total_norm([p.grad for p in params if p.grad is not None])
+        optimizer.scale_gradients((run.optim.grad_clip / (norm + 1e-6)).clamp(max=1.0))
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return clip_and_step
+
+
+def _plain_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
+    """What one would write without us: torch's fused AdamW, its clipping, and `retract_`."""
+    groups = parameter_groups(model, run.optim.weight_decay)
+    optimizer = torch.optim.AdamW(groups, lr=run.optim.lr, fused=True)
+    attach_retraction(optimizer, model)
+
+    def clip_and_step() -> None:
+        nn.utils.clip_grad_norm_(model.parameters(), run.optim.grad_clip)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return clip_and_step

@@ -85,7 +85,7 @@ def _run(argv: list[str]) -> int:
         print(f"spherelm {__version__}")
         return 0
     for word in argv:
-        if not _is_utf8(word):
+        if word.encode(errors="ignore").decode() != word:
             raise UserError(f"{word!a} is not UTF-8; names and texts must be")
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
@@ -99,14 +99,6 @@ def complain(message: str, status: int = 2) -> int:
     with contextlib.suppress(OSError):
         print(f"spherelm: {line}", file=sys.stderr, flush=True)
     return status
-
-
-def _is_utf8(word: str) -> bool:
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _of_the_system(error: OSError) -> str:

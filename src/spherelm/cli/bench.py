@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib
 
-from spherelm.cli.parse import parse
 from spherelm.errors import UserError, nearest
+from spherelm.flags import parse
 
 BENCHMARKS = ("step", "kernels", "decode", "data")
 """Each is a module of `spherelm.bench` with its `Flags`, and `run(flags)` that gives a `Report`."""

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import signal
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from spherelm import cpu_isa
-from spherelm.cli.parse import long_forms, parse, value_of
+from spherelm import cpu_isa, durable, presets
 from spherelm.config import DataConfig, TrainConfig
-from spherelm.console import open_console
+from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
+from spherelm.flags import SHORT_FORMS, long_forms, parse, value_of
 from spherelm.model.config import Arch
-from spherelm.validate import require_positive
+from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
-    from spherelm.compare.display import Display
     from spherelm.compare.pair import Comparison
-
-SHORT_FORMS = {
-    "--data": "--data.path",
-    "--steps": "--train.steps",
-    "--seed": "--train.seed",
-    "--device": "--train.device",
-}
 
 
 @dataclass(frozen=True)
@@ -45,7 +36,7 @@ class CompareFlags:
     ngpt_lr: float | None = None
     """nGPT's highest learning rate. Unset: the preset's."""
     resume: Literal["never", "auto"] = "never"
-    """auto: go on with a comparison that was interrupted, or begin if there is none."""
+    """auto: continue a comparison that was interrupted, or begin if there is none."""
     force: bool = False
     """Replace the comparison that --out holds; a folder with anything else is refused."""
     json: bool = False
@@ -53,72 +44,58 @@ class CompareFlags:
     data: DataConfig = field(default_factory=DataConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
 
 def main(argv: list[str]) -> int:
-    import tyro
-
-    from spherelm import presets
-
     argv = long_forms(argv, SHORT_FORMS)
     preset = value_of("--preset", argv) or "nano"
     arch, _, size = preset.partition("-")
     if arch in presets.ARCHS:
         raise UserError(
-            f"--preset must be a size for both models, as {size or 'nano'}, not {preset}"
+            f"--preset must be a size for both models, such as {size or 'nano'}, not {preset}"
         )
     base = presets.get(f"gpt-{preset}")
-    defaults = CompareFlags(out=tyro.MISSING, preset=preset, data=base.data, train=base.train)
-    flags = parse(CompareFlags, argv, "compare", default=defaults)
+    flags = parse(CompareFlags, argv, "compare", preset=preset, data=base.data, train=base.train)
     cpu_isa.before_products(flags.train.precision, flags.train.device)
     return _compare(flags)
 
 
 def _compare(flags: CompareFlags) -> int:
     from spherelm.compare import pair as comparing
+    from spherelm.compare.charts import charts_of
     from spherelm.compare.display import open_display
-    from spherelm.data.dataset import open_dataset
+    from spherelm.compare.report import render
+    from spherelm.data.open import open_dataset
+    from spherelm.ops.device import choose_device
+    from spherelm.plots import png
+    from spherelm.train.memory import check_fits
 
-    for name, rate in (("--gpt-lr", flags.gpt_lr), ("--ngpt-lr", flags.ngpt_lr)):
-        if rate is not None:
-            require_positive(name, rate)
     out = Path(flags.out)
     dataset = open_dataset(flags.data.path)
     comparing.check_data(dataset)
     rates: dict[Arch, float | None] = {"gpt": flags.gpt_lr, "ngpt": flags.ngpt_lr}
     runs = comparing.configure(flags.preset, flags.train, flags.data, dataset.vocab_size, rates)
-    comparing.check_memory(runs)
+    for run in runs.values():
+        check_fits(run, choose_device(run.train.device))
     inputs = [dataset.path]
     with comparing.claimed(out, runs, resume=flags.resume, force=flags.force, inputs=inputs):
         with open_display(runs) as display:
             stopped = comparing.train_both(runs, dataset, out, display.reporter)
         if stopped is not None:
-            display.note(f"stopped, saved {stopped.checkpoint}; go on with --resume auto")
+            display.note(f"stopped, saved {stopped.checkpoint}; continue with --resume auto")
             return 130 if stopped.stopped_by == signal.SIGINT else 0
         comparison = comparing.read_comparison(out, flags.preset, dataset)
-        _write(comparison, out, display)
-    if flags.json:
-        print(json.dumps(comparison.as_json()))
-    else:
-        _print(comparison, out)
-    return 0
-
-
-def _write(comparison: Comparison, out: Path, display: Display) -> None:
-    from spherelm import durable
-    from spherelm.compare.pair import RESULT
-    from spherelm.compare.report import render
-    from spherelm.plots.charts import charts_of
-    from spherelm.plots.figures import write_figures
-
-    if write_figures(charts_of(comparison), out) is None:
-        display.note("no PNG figures: they need matplotlib, pip install 'spherelm[plots]'")
-    durable.write_text(out / "report.html", render(comparison))
-    durable.write_json(out / RESULT, comparison.as_json())
+        if png.write(charts_of(comparison), out) is None:
+            display.note(png.NO_MATPLOTLIB)
+        durable.write_text(out / "report.html", render(comparison))
+        durable.write_json(out / comparing.RESULT, comparison.as_json())
+    return show(comparison.as_json(), flags.json, lambda: _print(comparison, out))
 
 
 def _print(comparison: Comparison, out: Path) -> None:
     from rich.panel import Panel
-    from rich.table import Table
     from rich.text import Text
 
     from spherelm.compare.table import caveat, rows, verdict
@@ -126,12 +103,8 @@ def _print(comparison: Comparison, out: Path) -> None:
     console = open_console()
     console.print(f"\n{verdict(comparison)}", style="bold")
     console.print(caveat(comparison))
-    table = Table("")
-    for side in comparison.sides:
-        table.add_column(side.name, justify="right")
-    for row in rows(comparison):
-        table.add_row(row.what, row.gpt, row.ngpt)
-    console.print(table)
+    head = ["", *(side.name for side in comparison.sides)]
+    print_table(None, [(row.what, row.gpt, row.ngpt) for row in rows(comparison)], head)
     for side in comparison.sides:
         if side.arch in comparison.samples:
             sample = comparison.samples[side.arch]

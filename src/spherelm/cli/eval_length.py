@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from spherelm import cpu_isa
-from spherelm.cli.eval import open_model
-from spherelm.cli.generate import DTypeName
-from spherelm.cli.parse import parse
-from spherelm.console import open_console
+from spherelm.cli.saved_model import ModelsFlags, parse_for_model
+from spherelm.console import print_table, show
 from spherelm.errors import UserError
-from spherelm.validate import require_folder, require_int
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from spherelm.data.tokenizer import Tokenizer
     from spherelm.eval.length import LengthCurve, Metric
     from spherelm.eval.loss import Evaluation
 
 
-@dataclass(frozen=True)
-class LengthFlags:
+@dataclass(frozen=True, kw_only=True)
+class LengthFlags(ModelsFlags):
     """Perplexity at growing lengths with no change to RoPE: the paper's PG19 figure."""
 
     runs: tyro.conf.Positional[tuple[str, ...]]
@@ -44,25 +38,12 @@ class LengthFlags:
     compare by bits per byte alone (lengths still count each run's own tokens)."""
     out: str | None = None
     """A folder for length.json and length.png."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest there is."""
-    dtype: DTypeName = "auto"
-    """Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
-    tokenizer: str | None = None
-    """A tokenizer, where the runs have none of their own."""
-    json: bool = False
-    """Print one JSON object."""
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(LengthFlags, argv, "eval length")
-    cpu_isa.before_products(flags.dtype, flags.device)
-    if not flags.runs or not flags.lengths or min(flags.lengths) < 1:
-        raise UserError("eval length needs at least one run, and lengths of at least 1")
-    if flags.limit is not None:
-        require_int("--limit", flags.limit)
-    if flags.out is not None:
-        require_folder("--out", flags.out)
+    flags = parse_for_model(LengthFlags, argv, "eval length")
+    if not flags.runs or not flags.lengths:
+        raise UserError("eval length needs at least one run and one length")
     for run in flags.runs:
         if flags.runs.count(run) > 1:
             raise UserError(f"{run} is named twice; name each run once")
@@ -75,7 +56,8 @@ def main(argv: list[str]) -> int:
 
 def _measure(flags: LengthFlags) -> int:
     from spherelm import durable
-    from spherelm.eval.length import distinct_labels, length_curve, plot, read_books
+    from spherelm.eval.length import chart_of, distinct_labels, length_curve, read_books
+    from spherelm.plots import png
     from spherelm.saved import find_saved, find_tokenizer, reading
 
     # Every run is looked at before minutes are spent on the first.
@@ -90,21 +72,21 @@ def _measure(flags: LengthFlags) -> int:
     books = dict(zip(by_fingerprint, read, strict=True))  # runs with one tokenizer share them
     curves = []
     for run, label, tokenizer in zip(flags.runs, labels, tokenizers, strict=True):
-        model, products = reading(run, lambda now: open_model(now, flags.device, flags.dtype))
+        model, precision = reading(run, flags.open)
         tokens = books[tokenizer.fingerprint]
-        with products:
+        with precision:
             curves.append(
-                length_curve(model, tokenizer, tokens, lengths, label=label, report=_progress(run))
+                length_curve(
+                    model, tokenizer, tokens, lengths, label=label, report=partial(_report, run)
+                )
             )
     values = [dataclasses.asdict(curve) for curve in curves]
     if flags.out is not None:
         durable.write_json(Path(flags.out) / "length.json", values)
-        plot(curves, Path(flags.out) / "length.png", flags.metric)
-    if flags.json:
-        print(json.dumps({"books": flags.books, "metric": flags.metric, "curves": values}))
-    else:
-        _print_table(curves, flags.metric)
-    return 0
+        if png.write([chart_of(curves, flags.metric)], Path(flags.out)) is None:
+            print(png.NO_MATPLOTLIB, file=sys.stderr)
+    result = {"books": flags.books, "metric": flags.metric, "curves": values}
+    return show(result, flags.json, lambda: _print(curves, flags.metric))
 
 
 def _refuse_several_tokenizers(runs: tuple[str, ...], tokenizers: list[Tokenizer]) -> None:
@@ -113,31 +95,28 @@ def _refuse_several_tokenizers(runs: tuple[str, ...], tokenizers: list[Tokenizer
         if tokenizer.fingerprint != tokenizers[0].fingerprint:
             raise UserError(
                 f"{runs[0]} and {run} have different tokenizers ({tokenizers[0].name} and "
-                f"{tokenizer.name}), whose perplexities per token do not compare; "
+                f"{tokenizer.name}), whose perplexities per token cannot be compared; "
                 "use --metric bits-per-byte"
             )
 
 
-def _progress(run: str) -> Callable[[int, Evaluation], None]:
-    def report(length: int, evaluation: Evaluation) -> None:
-        print(f"{run}: {length:,} tokens, perplexity {evaluation.perplexity:.2f}", file=sys.stderr)
-
-    return report
+def _report(run: str, length: int, evaluation: Evaluation) -> None:
+    print(f"{run}: {length:,} tokens, perplexity {evaluation.perplexity:.2f}", file=sys.stderr)
 
 
-def _print_table(curves: list[LengthCurve], metric: Metric) -> None:
-    from rich.table import Table
-
+def _print(curves: list[LengthCurve], metric: Metric) -> None:
     several = len({curve.tokenizer for curve in curves}) > 1
-    table = Table(title=f"{metric.replace('-', ' ')} by length of context")
-    table.add_column("model, trained at", style="bold")
-    if several:
-        table.add_column("tokenizer")
-    for length in curves[0].lengths:
-        table.add_column(f"{length:,}", justify="right")
-    for curve in curves:
-        names = (curve.label, curve.tokenizer) if several else (curve.label,)
-        digits = 2 if metric == "perplexity" else 4
-        numbers = (f"{value:.{digits}f}" for value in curve.values(metric))
-        table.add_row(*names, *numbers)
-    open_console().print(table)
+    digits = 2 if metric == "perplexity" else 4
+    names = ["model, trained at", "tokenizer"] if several else ["model, trained at"]
+    print_table(
+        f"{metric.replace('-', ' ')} by length of context",
+        [
+            (
+                *((curve.label, curve.tokenizer) if several else (curve.label,)),
+                *(f"{value:.{digits}f}" for value in curve.values(metric)),
+            )
+            for curve in curves
+        ],
+        [*names, *(f"{length:,}" for length in curves[0].lengths)],
+        words=["tokenizer"],
+    )

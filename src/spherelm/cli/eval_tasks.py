@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tyro
-
-from spherelm import cpu_isa
-from spherelm.cli.generate import DTypeName, inference_dtype
-from spherelm.cli.parse import parse
-from spherelm.console import open_console
-from spherelm.validate import require_folder, require_int
+from spherelm import durable
+from spherelm.cli.saved_model import ModelFlags, parse_for_model
+from spherelm.console import print_table, show
 
 if TYPE_CHECKING:
     import torch
 
     from spherelm.eval.harness import TaskScore
     from spherelm.eval.journal import Journal
-    from spherelm.eval.tasks.catalog import PaperTask
+    from spherelm.eval.tasks import PaperTask
     from spherelm.saved import Saved
 
 
-@dataclass(frozen=True)
-class TaskFlags:
+@dataclass(frozen=True, kw_only=True)
+class TaskFlags(ModelFlags):
     """ARC-Easy, HellaSwag, WinoGrande, WSC273, LAMBADA, their average, and WMT14 fr-en.
 
     Prompts and metrics are those of lm-evaluation-harness.
     """
 
-    run: tyro.conf.Positional[str]
-    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
     tasks: str = "paper"
     """Tasks divided by commas, such as lambada_openai,wsc273; paper means all six."""
     data: str | None = None
@@ -43,62 +37,39 @@ class TaskFlags:
     batch_size: int = 16
     """Questions answered together."""
     out: str | None = None
-    """A folder for tasks.json and for the answers so far: run again to go on where it stopped."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest there is."""
-    dtype: DTypeName = "auto"
-    """Precision; auto: bf16 on CUDA, fp32 elsewhere."""
-    tokenizer: str | None = None
-    """A tokenizer, where the run has none of its own."""
-    json: bool = False
-    """Print one JSON object."""
+    """A folder for tasks.json and the answers so far: run again to continue where it stopped."""
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(TaskFlags, argv, "eval tasks")
-    cpu_isa.before_products(flags.dtype, flags.device)
+    flags = parse_for_model(TaskFlags, argv, "eval tasks")
 
-    from spherelm.eval.tasks.catalog import choose_tasks
+    from spherelm.eval.tasks import choose_tasks
 
     tasks = choose_tasks(flags.tasks)
-    if flags.limit is not None:
-        require_int("--limit", flags.limit)
-    require_int("--batch-size", flags.batch_size)
     data = None if flags.data is None else Path(flags.data)
-    if flags.out is not None:
-        require_folder("--out", flags.out)
 
     from spherelm.folders import kinds, place
 
     with place.results(flags.out, kinds.EVAL, inputs=[flags.run, flags.data]):
         _check_questions(flags, tasks, data)
-        return _report(flags, tasks, data)
+        scores, environment = _measure(flags, tasks, data)
 
+        from spherelm.eval.harness import average_accuracy
 
-def _report(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> int:
-    scores, environment = _measure(flags, tasks, data)
-
-    from spherelm import durable
-    from spherelm.eval.harness import average_accuracy
-
-    average = average_accuracy(scores)
-    report: dict[str, Any] = {
-        "run": flags.run,
-        "limit": flags.limit,
-        "tasks": {
-            s.task.name: {"examples": s.examples, "shots": s.task.shots, **s.metrics}
-            for s in scores
-        },
-        "average_accuracy": average,
-        "environment": environment,
-    }
-    if flags.out is not None:
-        durable.write_json(Path(flags.out) / "tasks.json", report)
-    if flags.json:
-        print(json.dumps(report))
-    else:
-        _print_table(flags.run, scores, average)
-    return 0
+        average = average_accuracy(scores)
+        report: dict[str, Any] = {
+            "run": flags.run,
+            "limit": flags.limit,
+            "tasks": {
+                s.task.name: {"examples": s.examples, "shots": s.task.shots, **s.metrics}
+                for s in scores
+            },
+            "average_accuracy": average,
+            "environment": environment,
+        }
+        if flags.out is not None:
+            durable.write_json(Path(flags.out) / "tasks.json", report)
+    return show(report, flags.json, lambda: _print(flags.run, scores, average))
 
 
 def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> None:
@@ -106,10 +77,8 @@ def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path 
     from spherelm.saved import find_saved
 
     if data is not None:
-        from spherelm.eval.tasks.local import read_task
-
         for task in tasks:
-            read_task(task.name, data)
+            task.read(data)
     find_saved(flags.run)
     if data is None:
         from spherelm.eval.harness import load_task
@@ -121,13 +90,12 @@ def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path 
 def _measure(
     flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None
 ) -> tuple[list[TaskScore], dict[str, Any]]:
-    """The scores, and what they were measured with."""
-    from spherelm.eval.harness import evaluate_task, harness_model
-    from spherelm.ops.device import choose_device
+    """The scores, and what it takes to measure them again: versions, precision, batches."""
+    from spherelm.bench.report import environment
+    from spherelm.eval.harness import Answers, evaluate_task, harness_model
     from spherelm.saved import find_tokenizer, read_weights, reading, to_device
 
-    device = choose_device(flags.device)
-    dtype = inference_dtype(flags.dtype, device.type)
+    device, dtype = flags.execution()
     saved, tokenizer, model, journal = reading(
         flags.run,
         lambda saved: (
@@ -137,13 +105,7 @@ def _measure(
             _journal(flags.out, saved, dtype),
         ),
     )
-    lm = harness_model(
-        model,
-        tokenizer,
-        batch_size=flags.batch_size,
-        dtype=dtype,
-        journal=journal,
-    )
+    lm = harness_model(Answers(model, tokenizer, flags.batch_size, dtype, journal))
     scores = []
     try:
         for task in tasks:
@@ -153,28 +115,16 @@ def _measure(
             print(f"{task.title}: {shown} on {score.examples:,}", file=sys.stderr)
     finally:
         journal.close()
-    return scores, _environment(saved, device, dtype, flags.batch_size)
-
-
-def _environment(
-    saved: Saved, device: torch.device, dtype: torch.dtype, batch_size: int
-) -> dict[str, Any]:
-    """What it takes to measure the same again: other versions or precisions give other numbers."""
-    from importlib.metadata import version
-
-    from spherelm.bench.report import environment
-
-    return {
+    return scores, {
         "checkpoint": saved.folder.name,
         "dtype": str(dtype).removeprefix("torch."),
-        "batch_size": batch_size,
+        "batch_size": flags.batch_size,
         "lm_eval": version("lm_eval"),
         **environment(device),
     }
 
 
 def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
-    from spherelm import durable
     from spherelm.eval.journal import Journal
 
     if out is None:
@@ -184,20 +134,15 @@ def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
     return Journal(Path(out) / "answers.jsonl", identity)
 
 
-def _print_table(run: str, scores: list[TaskScore], average: float | None) -> None:
-    from rich.table import Table
-
-    table = Table(title=run)
-    for column in ("task", "shots", "examples", "metric", "value"):
-        table.add_column(column, justify="left" if column in ("task", "metric") else "right")
+def _print(run: str, scores: list[TaskScore], average: float | None) -> None:
+    rows = []
     for score in scores:
         for metric, value in score.metrics.items():
             if not metric.endswith("_stderr"):
                 error = score.metrics.get(f"{metric}_stderr")
                 shown = f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")
-                table.add_row(
-                    score.task.title, str(score.task.shots), f"{score.examples:,}", metric, shown
-                )
+                examples = f"{score.examples:,}"
+                rows.append((score.task.title, str(score.task.shots), examples, metric, shown))
     if average is not None:
-        table.add_row("average of five", "", "", "acc", f"{average:.4f}", style="bold")
-    open_console().print(table)
+        rows.append(("average of five", "", "", "acc", f"{average:.4f}"))
+    print_table(run, rows, ("task", "shots", "examples", "metric", "value"), words=["metric"])

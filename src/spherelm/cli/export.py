@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
 import tyro
 
-from spherelm.cli.parse import parse
+from spherelm.console import show
+from spherelm.flags import parse
 
 
 @dataclass(frozen=True)
@@ -39,5 +39,5 @@ def main(argv: list[str]) -> int:
     out = export_to_hf(
         flags.run, flags.out, tokenizer=flags.tokenizer, fold=flags.fold, force=flags.force
     )
-    print(json.dumps({"run": flags.run, "out": str(out)}) if flags.json else f"exported to {out}")
-    return 0
+    result = {"run": flags.run, "out": str(out)}
+    return show(result, flags.json, lambda: print(f"exported to {out}"))

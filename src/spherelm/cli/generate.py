@@ -3,97 +3,66 @@
 from __future__ import annotations
 
 import itertools
-import json
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
-import tyro
-
-from spherelm import cpu_isa
-from spherelm.cli.parse import parse
+from spherelm.cli.saved_model import ModelFlags, parse_for_model
+from spherelm.console import show
 from spherelm.errors import UserError
-
-if TYPE_CHECKING:
-    import torch
-
-    from spherelm.data.tokenizer import Tokenizer
-    from spherelm.generate.engine import Engine
-
-DTypeName = Literal["auto", "fp32", "bf16"]
+from spherelm.generate.settings import Sampling
+from spherelm.validate import FromZero
 
 
-@dataclass(frozen=True)
-class GenerateFlags:
+@dataclass(frozen=True, kw_only=True)
+class GenerateFlags(Sampling, ModelFlags):
     """Continue one or more prompts."""
 
-    run: tyro.conf.Positional[str]
-    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
     prompt: tuple[str, ...] = ()
     """Text to continue; several are continued together. Unset: a new document."""
     prompts: str | None = None
     """A file with a prompt on each line, instead of --prompt."""
-    max_new_tokens: int = 128
+    max_new_tokens: FromZero = 128
     """Tokens to add at most."""
-    temperature: float = 1.0
-    """Logits are divided by this; 0 always takes the most likely token."""
-    top_k: int | None = None
-    """Choose among the k most likely tokens only."""
-    top_p: float | None = None
-    """Choose among the most likely tokens whose probabilities sum to at least this."""
-    min_p: float | None = None
-    """Choose among tokens at least this times as likely as the most likely one."""
-    repetition_penalty: float = 1.0
-    """Above 1: tokens that have occurred become less likely."""
     stop: tuple[str, ...] = ()
     """Strings that end the text; they are not shown."""
-    seed: int = 0
-    """Seed of the choice."""
-    device: str = "auto"
-    """cpu, cuda, mps, or auto for the fastest there is."""
-    dtype: DTypeName = "auto"
-    """Precision of products and cache; auto: bf16 on CUDA, fp32 elsewhere."""
     compile: bool = False
     """Compile the decode step: a wait at the start, faster tokens (CUDA)."""
-    tokenizer: str | None = None
-    """A tokenizer, where the run has none of its own."""
     json: bool = False
     """Print one JSON object at the end instead of text as it comes."""
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(GenerateFlags, argv, "generate")
-    cpu_isa.before_products(flags.dtype, flags.device)
+    flags = parse_for_model(GenerateFlags, argv, "generate")
     prompts = _prompts(flags)
 
-    from spherelm.generate.sampling import Sampling
-
-    sampling = Sampling(
-        flags.temperature, flags.top_k, flags.top_p, flags.min_p, flags.repetition_penalty
-    )
-    engine, tokenizer = _open(flags)
-
+    from spherelm.generate.engine import Engine
     from spherelm.generate.text import encode_prompt, stream_text
+    from spherelm.saved import load_model, to_device
 
+    device, dtype = flags.execution()
+    model, tokenizer, _ = load_model(flags.run, flags.tokenizer)
+    engine = Engine(to_device(model, device, folded=dtype), dtype, compile=flags.compile)
     ids = [encode_prompt(tokenizer, prompt) for prompt in prompts]
     began = time.perf_counter()
+    new = flags.max_new_tokens
     pieces = stream_text(
-        engine,
-        tokenizer,
-        ids,
-        max_new_tokens=flags.max_new_tokens,
-        sampling=sampling,
-        seed=flags.seed,
-        stop=flags.stop,
+        engine, tokenizer, ids, max_new_tokens=new, sampling=flags, stop=flags.stop
     )
     if len(prompts) == 1 and not flags.json:
         _show(prompts[0], pieces)
     else:
-        _collect(flags, prompts, pieces, began)
-    longest, context = max(map(len, ids)) + flags.max_new_tokens, engine.model.config.context
+        texts = [""] * len(prompts)
+        for i, piece in pieces:
+            texts[i] += piece
+        outputs = [{"prompt": p, "text": t} for p, t in zip(prompts, texts, strict=True)]
+        seconds = round(time.perf_counter() - began, 3)
+        result = {"run": flags.run, "outputs": outputs, "seconds": seconds}
+        whole = "\n\n".join(o["prompt"] + o["text"] for o in outputs)
+        show(result, flags.json, lambda: print(whole))
+    longest, context = max(map(len, ids)) + new, engine.model.config.context
     if longest > context:
         print(f"note: up to {longest} tokens, beyond the context of {context}", file=sys.stderr)
     return 0
@@ -107,29 +76,11 @@ def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:
     print()
 
 
-def _collect(
-    flags: GenerateFlags,
-    prompts: tuple[str, ...],
-    pieces: Iterator[tuple[int, str]],
-    began: float,
-) -> None:
-    texts = [""] * len(prompts)
-    for i, piece in pieces:
-        texts[i] += piece
-    pairs = list(zip(prompts, texts, strict=True))
-    if flags.json:
-        outputs = [{"prompt": prompt, "text": text} for prompt, text in pairs]
-        seconds = round(time.perf_counter() - began, 3)
-        print(json.dumps({"run": flags.run, "outputs": outputs, "seconds": seconds}))
-    else:
-        print("\n\n".join(prompt + text for prompt, text in pairs))
-
-
 def _prompts(flags: GenerateFlags) -> tuple[str, ...]:
     if flags.prompts is None:
         return flags.prompt or ("",)
     if flags.prompt:
-        raise UserError("--prompt and --prompts exclude each other; give one of them")
+        raise UserError("--prompt and --prompts cannot be given together; give one of them")
     try:
         lines = Path(flags.prompts).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -137,24 +88,3 @@ def _prompts(flags: GenerateFlags) -> tuple[str, ...]:
     if not lines:
         raise UserError(f"{flags.prompts} is empty; give it a prompt on each line")
     return tuple(lines)
-
-
-def _open(flags: GenerateFlags) -> tuple[Engine, Tokenizer]:
-    from spherelm.generate.engine import Engine
-    from spherelm.ops.device import choose_device
-    from spherelm.saved import load_model, to_device
-
-    device = choose_device(flags.device)
-    model, tokenizer, _ = load_model(flags.run, flags.tokenizer)
-    dtype = inference_dtype(flags.dtype, device.type)
-    model = to_device(model, device, folded=dtype)
-    return Engine(model, dtype, compile=flags.compile), tokenizer
-
-
-def inference_dtype(name: DTypeName, device: str) -> torch.dtype:
-    """The precision called `name`."""
-    import torch
-
-    if name == "auto":
-        name = "bf16" if device == "cuda" else "fp32"
-    return torch.bfloat16 if name == "bf16" else torch.float32

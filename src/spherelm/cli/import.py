@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
 import tyro
 
-from spherelm.cli.parse import parse
+from spherelm.console import show
+from spherelm.flags import parse
 
 
 @dataclass(frozen=True)
@@ -27,12 +27,8 @@ class ImportFlags:
 def main(argv: list[str]) -> int:
     flags = parse(ImportFlags, argv, "import")
 
-    from spherelm.hf.export import import_from_hf
+    from spherelm.hf.import_run import import_from_hf
 
     out = import_from_hf(flags.folder, flags.out, force=flags.force)
-    print(
-        json.dumps({"folder": flags.folder, "out": str(out)})
-        if flags.json
-        else f"imported to {out}"
-    )
-    return 0
+    result = {"folder": flags.folder, "out": str(out)}
+    return show(result, flags.json, lambda: print(f"imported to {out}"))

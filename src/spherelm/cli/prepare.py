@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
 import tyro
 
-from spherelm.cli.parse import parse
-from spherelm.console import open_console
-
-if TYPE_CHECKING:
-    from spherelm.data.prepare import Report
+from spherelm.console import open_console, print_table, show
+from spherelm.data.prepare import PrepareConfig, PrepareSettings, Report, prepare
+from spherelm.data.prepare import Progress as Done
+from spherelm.flags import parse
 
 
 @dataclass(frozen=True)
-class PrepareFlags:
+class PrepareFlags(PrepareSettings):
     """Turn text into token shards that `spherelm train --data` reads.
 
-    Started again with the same options, it goes on where it stopped.
+    Started again with the same options, it continues where it stopped.
     """
 
     inputs: tyro.conf.Positional[tuple[str, ...]]
@@ -29,25 +28,6 @@ class PrepareFlags:
     stdin, or hf:NAME[:CONFIG[:SPLIT]] such as hf:Skylion007/openwebtext."""
     out: str
     """Folder to write."""
-    tokenizer: str | None = None
-    """bytes (the default), gpt2 or another name on the Hugging Face hub, a tokenizers JSON file or
-    folder, GPT-2's encoder.json, or a SentencePiece .model."""
-    train_tokenizer: int | None = None
-    """Train a byte-level BPE with this many tokens on the text instead."""
-    end_of_document: str | None = None
-    """Token that ends a document, where the tokenizer has none of the usual ones."""
-    field: str = "text"
-    """Field or column that holds the text."""
-    val_fraction: float | None = None
-    """Share of documents held out for validation, by their hash; 0.01 unless --val is given."""
-    val: tuple[str, ...] = ()
-    """Inputs of their own for validation."""
-    dtype: str = "auto"
-    """uint16 or uint32; auto: the smallest that holds the tokenizer's ids."""
-    shard_tokens: int = 1 << 26
-    """Tokens of a shard, about."""
-    workers: int | None = None
-    """Processes to tokenize in. Unset: all cores."""
     json: bool = False
     """Print one JSON object."""
 
@@ -55,28 +35,18 @@ class PrepareFlags:
 def main(argv: list[str]) -> int:
     flags = parse(PrepareFlags, argv, "prepare")
 
-    from pathlib import Path
-
-    from spherelm.data.prepare import PrepareConfig, prepare
-
-    values = dict(vars(flags))
-    del values["json"]
-    values["out"] = Path(flags.out)
+    settings = {f.name: getattr(flags, f.name) for f in fields(PrepareSettings)}
+    config = PrepareConfig(flags.inputs, Path(flags.out), **settings)
     with _progress() as report:
-        manifest, was_complete = prepare(PrepareConfig(**values), report)
-    if flags.json:
-        print(json.dumps({"out": flags.out, "was_complete": was_complete, **manifest}))
-    else:
-        _print_table(flags.out, manifest, was_complete)
-    return 0
+        manifest, was_complete = prepare(config, report)
+    result = {"out": flags.out, "was_complete": was_complete, **manifest}
+    return show(result, flags.json, lambda: _print(flags.out, manifest, was_complete))
 
 
 @contextmanager
 def _progress() -> Iterator[Report]:
     """A bar on stderr with the rate and the time left, where stderr is a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    from spherelm.data import prepare
 
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -91,7 +61,7 @@ def _progress() -> Iterator[Report]:
     ) as bar:
         task = bar.add_task("reading", total=None, made="")
 
-        def report(done: prepare.Progress) -> None:
+        def report(done: Done) -> None:
             elapsed = bar.tasks[0].elapsed
             made = ""
             if done.tokens and elapsed:
@@ -104,16 +74,19 @@ def _progress() -> Iterator[Report]:
         yield report
 
 
-def _print_table(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
-    from rich.table import Table
-
+def _print(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
     tokenizer = manifest["tokenizer"]
     title = f"{out}: {tokenizer['name']}, {tokenizer['vocab_size']:,} ids"
-    table = Table(title=f"{title} (was complete)" if was_complete else title)
-    for name in ("split", "documents", "tokens", "bytes of text", "bytes per token", "shards"):
-        table.add_column(name, justify="left" if name == "split" else "right")
-    for split, total in manifest["splits"].items():
-        counts = (f"{total[name]:,}" for name in ("documents", "tokens", "text_bytes"))
-        ratio = f"{total['bytes_per_token']:.3f}"
-        table.add_row(split, *counts, ratio, f"{total['shards']:,}")
-    open_console().print(table)
+    print_table(
+        f"{title} (was complete)" if was_complete else title,
+        [
+            (
+                split,
+                *(f"{total[name]:,}" for name in ("documents", "tokens", "text_bytes")),
+                f"{total['bytes_per_token']:.3f}",
+                f"{total['shards']:,}",
+            )
+            for split, total in manifest["splits"].items()
+        ],
+        ("split", "documents", "tokens", "bytes of text", "bytes per token", "shards"),
+    )

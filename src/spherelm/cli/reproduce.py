@@ -8,8 +8,8 @@ from typing import Literal
 
 import tyro
 
-from spherelm.cli.parse import parse
 from spherelm.errors import UserError
+from spherelm.flags import parse
 from spherelm.validate import require_int, require_positive
 
 

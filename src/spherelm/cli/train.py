@@ -11,24 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from spherelm import cpu_isa
-from spherelm.cli.parse import long_forms, parse, value_of
+from spherelm import cpu_isa, presets
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
+from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
+from spherelm.flags import SHORT_FORMS, given, long_forms, parse, value_of
 from spherelm.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from spherelm.data.dataset import TokenDataset
     from spherelm.train.loop import TrainResult
 
-SHORT_FORMS = {
-    "--data": "--data.path",
-    "--steps": "--train.steps",
-    "--seed": "--train.seed",
-    "--device": "--train.device",
+MORE_SHORT_FORMS = {
     "--checkpoint-every": "--train.checkpoint-every",
     "--lr": "--optim.lr",
 }
+WARMUP, VOCABULARY = "optim.warmup_steps", "model.vocab_size"
+"""Fields that follow the run's length and the data, unless somebody has set them."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class TrainFlags:
     config: str | None = None
     """A TOML file whose fields replace the preset's."""
     resume: Literal["never", "auto", "strict"] = "never"
-    """auto: go on from the newest checkpoint in --out, or begin if there is none; where it is
+    """auto: continue from the newest checkpoint in --out, or begin if there is none; where it is
     damaged, from the one before. strict: refuse a damaged one instead."""
     force: bool = False
     """Replace the run that --out holds; a folder with anything else is refused."""
@@ -65,26 +64,20 @@ class TrainFlags:
 def main(argv: list[str]) -> int:
     if not launcher.is_first():  # before torch is imported: what it warns of, the first one says
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    argv = long_forms(argv, SHORT_FORMS)
-    base = _base_config(argv)
-    flags = parse(
-        TrainFlags,
-        argv,
-        "train",
-        default=TrainFlags(out=_missing(), **_sections(base.config)),
-    )
-    optim, note = _with_warmup(flags, base, argv)
-    run = RunConfig(**{**_sections(flags), "optim": optim})
+    argv = long_forms(argv, SHORT_FORMS | MORE_SHORT_FORMS)
+    base = _base(argv)
+    flags = parse(TrainFlags, argv, "train", **_sections(base.config))
+    sections, note = _sections(flags), None
+    if WARMUP not in base.given:
+        sections["optim"], note = base.with_warmup(flags)
+    run = RunConfig(**sections)
     cpu_isa.before_products(run.train.precision, run.train.device)
 
-    from spherelm.data.dataset import open_dataset
+    from spherelm.data.open import open_dataset
 
     dataset = open_dataset(run.data.path)
-    asked = run.model.vocab_size != base.config.model.vocab_size
-    if not asked and base.source != "run":  # the data decides
-        run = dataclasses.replace(
-            run, model=dataclasses.replace(run.model, vocab_size=dataset.vocab_size)
-        )
+    if VOCABULARY not in base.given:
+        run = override(run, {VOCABULARY: dataset.vocab_size})
     if flags.dry_run:
         from spherelm.train.report.plan import print_plan
 
@@ -93,7 +86,9 @@ def main(argv: list[str]) -> int:
         return 0
     result = _train(run, dataset, flags, note)
     if flags.json and launcher.is_first():
-        print(json.dumps(_as_json(result, Path(flags.out))))
+        checkpoint = str(result.checkpoint) if result.checkpoint else None
+        report = {"run": str(Path(flags.out)), "step": result.step, "finished": result.finished}
+        print(json.dumps(report | {"val_loss": result.val_loss, "checkpoint": checkpoint}))
     return 130 if result.stopped_by == signal.SIGINT else 0
 
 
@@ -123,51 +118,51 @@ def _train(
         reporter.note(f"finished: {loss}saved {result.checkpoint}")
     else:
         reporter.note(
-            f"stopped at step {result.step}, saved {result.checkpoint}; go on with --resume auto"
+            f"stopped at step {result.step}, saved {result.checkpoint}; continue with --resume auto"
         )
     return result
 
 
-def _as_json(result: TrainResult, out: Path) -> dict[str, object]:
-    return {
-        "run": str(out),
-        "step": result.step,
-        "finished": result.finished,
-        "val_loss": result.val_loss,
-        "checkpoint": str(result.checkpoint) if result.checkpoint else None,
-    }
-
-
 @dataclass(frozen=True)
-class Base:
-    """The configuration that the flags build on."""
+class _Base:
+    """What the flags build on."""
 
     config: RunConfig
-    source: Literal["preset", "toml", "run"]
-    """Where its warmup is from: a preset's can be scaled, what the user or a run says cannot."""
+    given: frozenset[str]
+    """Fields that a flag, the TOML file or the run that is gone on with sets, whatever to."""
     preset: RunConfig
+    own: RunConfig | None
+    """The configuration of the run that is gone on with."""
+
+    def with_warmup(self, flags: TrainFlags) -> tuple[OptimConfig, str | None]:
+        """The optimizer's settings with the warmup of the preset, and a remark if it is another.
+
+        It keeps its share of a run that is not longer than it. A run that is gone on with keeps
+        its own, which may have been scaled to fewer steps than it has now.
+        """
+        warmup, steps, note = self.preset.optim.warmup_steps, flags.train.steps, None
+        if self.own is not None:
+            warmup = self.own.optim.warmup_steps
+        elif 0 < steps <= warmup:
+            share = f"the preset's {warmup} of {self.preset.train.steps}"
+            warmup = presets.warmup_for(self.preset, steps)
+            note = f"warmup: {warmup} of {steps} steps, the share of {share} "
+            note += "(--optim.warmup-steps sets it)"
+        return dataclasses.replace(flags.optim, warmup_steps=warmup), note
 
 
-def _base_config(argv: list[str]) -> Base:
-    """The preset and TOML file that the flags build on; a resumed run's own when none is named."""
-    from spherelm import presets
-    from spherelm.config_io import read_toml, toml_values
-
-    preset, config = value_of("--preset", argv), value_of("--config", argv)
-    own = _resumed(argv)
-    if preset is None and config is None and own is not None:
-        return Base(own, "run", own)
-    run = presets.get(preset or "nano")
-    if config is None:
-        return Base(run, "preset", run)
-    values = toml_values(config)
-    optim, train = values.get("optim"), values.get("train")
-    sets_warmup = isinstance(optim, dict) and "warmup_steps" in optim
-    if not sets_warmup and isinstance(train, dict) and isinstance(train.get("steps"), int):
-        start = dataclasses.replace(run, optim=_scaled(run, run.optim, train["steps"]))
-    else:
-        start = run
-    return Base(read_toml(config, start), "toml" if sets_warmup else "preset", run)
+def _base(argv: list[str]) -> _Base:
+    """The preset with the values of a TOML file; a resumed run's own where neither is named."""
+    preset, toml, own = value_of("--preset", argv), value_of("--config", argv), _resumed(argv)
+    if preset is None and toml is None and own is not None:
+        return _Base(own, given(argv) | {WARMUP, VOCABULARY}, own, own)
+    named = config = presets.get(preset or "nano")
+    fields = given(argv)
+    if toml is not None:
+        # The preset's warmup is put in later: the run of the file may be shorter than that.
+        config = read_toml(toml, override(named, {WARMUP: 0}))
+        fields |= {name for name, _ in flatten(toml_values(toml))}
+    return _Base(config, fields, named, own)
 
 
 def _resumed(argv: list[str]) -> RunConfig | None:
@@ -179,35 +174,3 @@ def _resumed(argv: list[str]) -> RunConfig | None:
         return None
     run_dir = RunDir(Path(out))
     return run_dir.read_config() if run_dir.holds_a_run() else None
-
-
-def _with_warmup(flags: TrainFlags, base: Base, argv: list[str]) -> tuple[OptimConfig, str | None]:
-    """The optimizer's settings, with a preset's warmup scaled to a run that is shorter than it."""
-    optim, steps = flags.optim, flags.train.steps
-    if base.source != "preset" or value_of("--optim.warmup-steps", argv) is not None:
-        return optim, None
-    own = _resumed(argv)
-    if own is not None:  # whose warmup may have been scaled to fewer steps than it has now
-        return dataclasses.replace(optim, warmup_steps=own.optim.warmup_steps), None
-    scaled = _scaled(base.preset, optim, steps)
-    if scaled.warmup_steps == base.preset.optim.warmup_steps:
-        return optim, None
-    return scaled, (
-        f"warmup: {scaled.warmup_steps} of {steps} steps, the share of the preset's "
-        f"{base.preset.optim.warmup_steps} of {base.preset.train.steps} (--optim.warmup-steps "
-        "sets it)"
-    )
-
-
-def _scaled(preset: RunConfig, optim: OptimConfig, steps: int) -> OptimConfig:
-    from spherelm import presets
-
-    if not 0 < steps <= preset.optim.warmup_steps:
-        return dataclasses.replace(optim, warmup_steps=preset.optim.warmup_steps)
-    return dataclasses.replace(optim, warmup_steps=presets.warmup_for(preset, steps))
-
-
-def _missing() -> str:
-    import tyro
-
-    return tyro.MISSING

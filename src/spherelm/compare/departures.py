@@ -35,48 +35,39 @@ class Departure:
     why: str
 
 
+Found = Iterator[Departure]
+
+
 def departures(c: Comparison) -> list[Departure]:
     """The values of a comparison that the paper has differently, nGPT's first."""
-    return [
-        *_ngpt(c.ngpt.config.model),
-        *_gpt(c.gpt.config),
-        *_optimizers(c),
-        *_setting(c.gpt.config),
-    ]
+    return [*_starts(c), *_optimizers(c), *_setting(c.gpt.config)]
 
 
-def _ngpt(model: ModelConfig) -> Iterator[Departure]:
-    paper = ModelConfig(d_model=model.d_model, n_heads=model.n_heads)
+def _number(what: str, here: float, paper: float, why: str = "The preset says so.") -> Found:
+    if here != paper:
+        yield Departure(what, f"{here:.3g}", f"{paper:g}", why)
+
+
+def _starts(c: Comparison) -> Found:
+    gpt, ngpt = c.gpt.config.model, c.ngpt.config.model
+    paper = ModelConfig(d_model=ngpt.d_model, n_heads=ngpt.n_heads)
     for name in SCALE_NAMES:
-        here, there = model.resolve_scale(name), paper.resolve_scale(name)
-        if here.init != there.init:
-            why = WHY_INIT.get(name, "The preset says so.")
-            yield Departure(f"nGPT: {name} starts at", f"{here.init:g}", f"{there.init:g}", why)
+        init, why = ngpt.resolve_scale(name).init, WHY_INIT.get(name, "The preset says so.")
+        yield from _number(f"nGPT: {name} starts at", init, paper.resolve_scale(name).init, why)
+    why = (
+        f"The paper's is for d_model of 1024 and more; 1/sqrt({gpt.d_model}) is "
+        f"{1 / math.sqrt(gpt.d_model):.3g}, and GPT is worse off with less."
+    )
+    yield from _number("GPT: matrices start with deviation", gpt.matrix_std, PAPER_STD, why)
 
 
-def _gpt(run: RunConfig) -> Iterator[Departure]:
-    if run.model.matrix_std != PAPER_STD:
-        yield Departure(
-            "GPT: matrices start with deviation",
-            f"{run.model.matrix_std:.3g}",
-            f"{PAPER_STD:g}",
-            f"The paper's is for d_model of 1024 and more; 1/sqrt({run.model.d_model}) is "
-            f"{1 / math.sqrt(run.model.d_model):.3g}, and GPT is worse off with less.",
-        )
-    if run.optim.weight_decay != PAPER_WEIGHT_DECAY:
-        yield Departure(
-            "GPT: weight decay",
-            f"{run.optim.weight_decay:g}",
-            f"{PAPER_WEIGHT_DECAY:g}",
-            "The preset says so.",
-        )
-
-
-def _optimizers(c: Comparison) -> Iterator[Departure]:
+def _optimizers(c: Comparison) -> Found:
+    gpt, ngpt = c.gpt.config.optim, c.ngpt.config.optim
+    yield from _number("GPT: weight decay", gpt.weight_decay, PAPER_WEIGHT_DECAY)
     tuned = all(is_tuned(c.preset, side.config) for side in c.sides)
     yield Departure(
         "learning rate",
-        f"GPT {c.gpt.config.optim.lr:g}, nGPT {c.ngpt.config.optim.lr:g}",
+        f"GPT {gpt.lr:g}, nGPT {ngpt.lr:g}",
         "tuned for each model and length",
         "Each model has the four values that its own sweep of this very setting found "
         "(docs/results/compare.md): shorter runs want higher rates."
@@ -84,25 +75,19 @@ def _optimizers(c: Comparison) -> Iterator[Departure]:
         else "As the preset or the command says; no sweep of these runs is recorded.",
     )
     for side in c.sides:
-        run = side.config
-        if run.optim.warmup_steps != PAPER_WARMUP[side.arch]:
-            share = run.optim.warmup_steps / run.train.steps
+        steps, paper = side.config.optim.warmup_steps, PAPER_WARMUP[side.arch]
+        if steps != paper:
             yield Departure(
                 f"{side.name}: warmup",
-                f"{run.optim.warmup_steps} steps, {share:.0%} of the run",
-                f"{PAPER_WARMUP[side.arch]} steps",
+                f"{steps} steps, {steps / side.config.train.steps:.0%} of the run",
+                f"{paper} steps",
                 "One of the four values." if tuned else "Its share of the preset's run.",
             )
-    if c.gpt.config.optim.beta2 != PAPER_BETA2:
-        yield Departure(
-            "Adam's beta2",
-            f"{c.gpt.config.optim.beta2:g}",
-            f"{PAPER_BETA2:g}",
-            "Batches of a few hundred tokens are noisy: a longer memory helps both models.",
-        )
+    why = "Batches of a few hundred tokens are noisy: a longer memory helps both models."
+    yield from _number("Adam's beta2", gpt.beta2, PAPER_BETA2, why)
 
 
-def _setting(run: RunConfig) -> Iterator[Departure]:
+def _setting(run: RunConfig) -> Found:
     model, train = run.model, run.train
     if (model.n_layers, model.d_model) not in PAPER_SIZES:
         yield Departure(

@@ -4,104 +4,87 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from spherelm.compare.pair import ARCHS, NAMES
 from spherelm.config import RunConfig
+from spherelm.console import open_console
 from spherelm.model.config import Arch
 from spherelm.train.report.reporter import Lines, Moment, Reporter, format_count, format_seconds
 
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
-class Display(Protocol):
+FIELDS = {"loss": 10, "val": 9, "speed": 14, "left": 10}
+"""What a row on a terminal shows, and how wide: all fits into 80 columns."""
+
+
+@dataclass(frozen=True)
+class Display:
     """Gives each run of a comparison a reporter, and shows remarks between them."""
 
-    def reporter(self, arch: Arch) -> Reporter: ...
-    def note(self, text: str) -> None: ...
+    reporter: Callable[[Arch], Reporter]
+    note: Callable[[str], None]
 
 
 @contextlib.contextmanager
 def open_display(runs: Mapping[Arch, RunConfig]) -> Iterator[Display]:
-    """The display that suits where stderr goes."""
-    if sys.stderr.isatty():
-        board = Board(runs)
-        with board.progress:
-            yield board
-    else:
-        yield Log(runs)
+    """Two live rows on a terminal: steps, losses, speed and time left. Lines in logs and pipes."""
+    if not sys.stderr.isatty():
+        train = runs["gpt"].train
+        every = train.eval_every or train.log_every
+        yield Display(lambda arch: Log(NAMES[arch], every), Lines(every).note)
+        return
 
+    from rich.progress import BarColumn, Progress, TextColumn
 
-class Board:
-    """Two live rows on a terminal: steps, losses, speed and time left."""
-
-    def __init__(self, runs: Mapping[Arch, RunConfig]) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        fields = {"loss": 10, "val": 9, "speed": 14, "left": 10}  # fits into 80 columns
-        self.progress = Progress(
-            TextColumn("[bold]{task.description:<4}"),
-            BarColumn(bar_width=12),
-            TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            *(TextColumn(f"{{task.fields[{name}]:<{width}}}") for name, width in fields.items()),
-            console=Console(stderr=True),
-        )
-        blank: dict[str, Any] = dict.fromkeys(fields, "") | {"loss": "waits"}
-        self._rows = {
-            arch: self.progress.add_task(NAMES[arch], total=runs[arch].train.steps, **blank)
+    console = open_console(stderr=True)
+    with Progress(
+        TextColumn("[bold]{task.description:<4}"),
+        BarColumn(bar_width=12),
+        TextColumn("{task.completed:.0f}/{task.total:.0f}"),
+        *(TextColumn(f"{{task.fields[{name}]:<{width}}}") for name, width in FIELDS.items()),
+        console=console,
+    ) as progress:
+        blank: dict[str, Any] = dict.fromkeys(FIELDS, "") | {"loss": "waits"}
+        rows = {
+            arch: progress.add_task(NAMES[arch], total=runs[arch].train.steps, **blank)
             for arch in ARCHS
         }
-
-    def reporter(self, arch: Arch) -> Reporter:
-        return Row(self, arch)
-
-    def note(self, text: str) -> None:
-        self.progress.console.print(text, highlight=False, markup=False)
-
-    def update(self, arch: Arch, completed: int, **fields: Any) -> None:
-        self.progress.update(self._rows[arch], completed=completed, **fields)
+        yield Display(lambda arch: LiveRow(progress, rows[arch], NAMES[arch]), console.print)
 
 
-class Row(Reporter):
-    """The reporter that fills a row of the board."""
+class LiveRow(Reporter):
+    """The reporter that fills a row on a terminal."""
 
-    def __init__(self, board: Board, arch: Arch) -> None:
-        self._board, self._arch = board, arch
+    def __init__(self, progress: Progress, task: TaskID, name: str) -> None:
+        self._progress, self._task, self._name = progress, task, name
+
+    def _update(self, step: int, **fields: str) -> None:
+        self._progress.update(self._task, completed=step, **fields)  # type: ignore[arg-type]
 
     def started(self, name: str, first_step: int, steps: int) -> None:
-        self._board.update(self._arch, first_step, loss="done" if first_step == steps else "starts")
+        self._update(first_step, loss="done" if first_step == steps else "starts")
 
     def stepped(self, moment: Moment) -> None:
-        self._board.update(
-            self._arch,
+        left = f"{format_seconds(moment.seconds_left)} left"
+        self._update(
             moment.step,
             loss=f"loss {moment.loss:.3f}",
             speed=f"{format_count(moment.tokens_per_second)} tokens/s",
-            left="done" if moment.step == moment.steps else left(moment),
+            left="done" if moment.step == moment.steps else left,
         )
 
     def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None:
-        self._board.update(self._arch, step, val=f"val {loss:.3f}")
+        self._update(step, val=f"val {loss:.3f}")
 
     def note(self, text: str) -> None:
-        self._board.note(f"{NAMES[self._arch]}: {text}")
+        self._progress.console.print(f"{self._name}: {text}")
 
 
-class Log:
-    """Lines on stderr, for logs and pipes."""
-
-    def __init__(self, runs: Mapping[Arch, RunConfig]) -> None:
-        self._runs = runs
-
-    def reporter(self, arch: Arch) -> Reporter:
-        train = self._runs[arch].train
-        return LogOfOne(NAMES[arch], train.eval_every or train.log_every)
-
-    def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
-
-
-class LogOfOne(Lines):
+class Log(Lines):
     """Lines that begin with the model's name; a checkpoint is not worth one here."""
 
     def __init__(self, name: str, every: int) -> None:
@@ -111,20 +94,7 @@ class LogOfOne(Lines):
     def started(self, name: str, first_step: int, steps: int) -> None:
         self.note(f"steps {first_step} to {steps}")
 
-    def stepped(self, moment: Moment) -> None:
-        if moment.step % self.every == 0 or moment.step == moment.steps:
-            speed = format_count(moment.tokens_per_second)
-            self.note(
-                f"step {moment.step}/{moment.steps}  loss {moment.loss:.4f}  "
-                f"{speed} tokens/s  {left(moment)}"
-            )
-
     def saved(self, checkpoint: object) -> None: ...
 
     def note(self, text: str) -> None:
         super().note(f"{self._name:<4}  {text}")
-
-
-def left(moment: Moment) -> str:
-    """Time until the run ends."""
-    return f"{format_seconds(moment.seconds_left)} left"

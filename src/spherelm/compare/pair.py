@@ -23,6 +23,7 @@ from typing import Any, Literal
 
 from spherelm import presets, records
 from spherelm.compare.recorded import Recorded, is_tuned, recorded
+from spherelm.compare.samples import Sample, sample_from
 from spherelm.config import DataConfig, RunConfig, TrainConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
@@ -31,18 +32,16 @@ from spherelm.folders.kinds import COMPARE
 from spherelm.folders.place import Input
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
-from spherelm.ops.device import choose_device
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.train.loop import TrainResult, train
-from spherelm.train.memory import check_fits
-from spherelm.train.metrics import read_metrics
 from spherelm.train.report.reporter import Reporter
 from spherelm.train.resume import check_same_run
 
 ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
 NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
 RESULT = "result.json"
-PRODUCTS = (RESULT, "report.html", "loss.png", "loss-seconds.png", "alpha.png")
+FILES = (RESULT, "report.html", "loss.png", "loss-seconds.png", "alpha.png")
 """Files beside the two run directories."""
 
 Curve = Sequence[tuple[float, float]]
@@ -67,16 +66,11 @@ def configure(
     runs: dict[Arch, RunConfig] = {}
     for arch in ARCHS:
         base = presets.get(f"{arch}-{preset}")
-        warmup = presets.warmup_for(base, train.steps)
-        lr = rates[arch]
-        runs[arch] = RunConfig(
-            model=dataclasses.replace(base.model, vocab_size=vocab_size),
-            optim=dataclasses.replace(
-                base.optim, warmup_steps=warmup, lr=base.optim.lr if lr is None else lr
-            ),
-            data=data,
-            train=train,
-        )
+        given, warmup = rates[arch], presets.warmup_for(base, train.steps)
+        rate = base.optim.lr if given is None else given
+        model = dataclasses.replace(base.model, vocab_size=vocab_size)
+        optim = dataclasses.replace(base.optim, lr=rate, warmup_steps=warmup)
+        runs[arch] = RunConfig(model, optim, data, train)
     return runs
 
 
@@ -87,12 +81,6 @@ def check_data(dataset: TokenDataset) -> None:
             f"{dataset.path} has no validation part, whose loss is compared; prepare it with "
             "--val-fraction 0.01"
         )
-
-
-def check_memory(runs: Mapping[Arch, RunConfig]) -> None:
-    """Refuse a comparison whose runs do not fit, before anything of it is written."""
-    for run in runs.values():
-        check_fits(run, choose_device(run.train.device))
 
 
 @contextlib.contextmanager
@@ -112,7 +100,7 @@ def claimed(
         if force and not place.is_vacant(out):
             owner = place.renew(owner, COMPARE, lambda folder: None)
         owner.sign(COMPARE.verb)
-        for name in PRODUCTS:  # they would speak of another comparison until this one ends
+        for name in FILES:  # they would speak of another comparison until this one ends
             (out / name).unlink(missing_ok=True)
         yield
     finally:
@@ -130,7 +118,14 @@ def _check_claim(
     begun = [arch for arch in ARCHS if RunDir(out / arch).holds_a_run()]
     if begun and resume != "never" and not force:
         for arch in begun:
-            _check_same(RunDir(out / arch).read_config(), runs[arch])
+            before, now = RunDir(out / arch).read_config(), runs[arch]
+            check_same_run(before, now)
+            if before.train.steps != now.train.steps:  # a run may go on for longer, this may not
+                raise UserError(
+                    f"cannot resume with train.steps = {now.train.steps}: the comparison began "
+                    f"with {before.train.steps}; leave it as it was, or start over with another "
+                    "--out"
+                )
         return
     place.check_apart(out, inputs)
     if place.is_vacant(out):
@@ -141,15 +136,6 @@ def _check_claim(
             f"or replace it with --force"
         )
     place.check_own(out, COMPARE)
-
-
-def _check_same(before: RunConfig, now: RunConfig) -> None:
-    check_same_run(before, now)
-    if before.train.steps != now.train.steps:  # one run may go on for longer, a comparison not
-        raise UserError(
-            f"cannot resume with train.steps = {now.train.steps}: the comparison began with "
-            f"{before.train.steps}; leave it as it was, or start anew with another --out"
-        )
 
 
 def train_both(
@@ -206,11 +192,24 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Sample:
-    """A text that a model was asked to go on with."""
+class Crossing:
+    """Where the model ahead was as good as the other one at its end."""
 
-    prompt: str
-    text: str
+    first: Side
+    """The model ahead."""
+    second: Side
+    tokens: float
+    """Those that the model ahead needed for it."""
+
+    @property
+    def speedup_tokens(self) -> float:
+        """The tokens of the other model over those the model ahead needed for the same loss."""
+        return self.second.tokens / self.tokens
+
+    @property
+    def speedup_seconds(self) -> float:
+        """The same in time on this machine, where a step of nGPT takes longer."""
+        return self.second.seconds_for(self.second.tokens) / self.first.seconds_for(self.tokens)
 
 
 @dataclass(frozen=True)
@@ -250,36 +249,16 @@ class Comparison:
         return "ngpt" if self.lead > 0 else "gpt"
 
     @property
-    def ahead(self) -> tuple[Side, Side] | None:
-        """The model that ended lower and the other one; None where neither did."""
+    def crossing(self) -> Crossing | None:
+        """Where the model that ended lower passed the other one's end; None where neither did."""
         if self.outcome == "neither":
             return None
-        return self.sides if self.outcome == "gpt" else (self.ngpt, self.gpt)
-
-    @property
-    def tokens_needed(self) -> float | None:
-        """Tokens after which the model ahead was as good as the other one at its end."""
-        if self.ahead is None:
-            return None
-        first, second = self.ahead
-        return tokens_to_reach(first.curve, second.final_loss)
-
-    @property
-    def speedup_tokens(self) -> float | None:
-        """The tokens of the other model over those the model ahead needed for the same loss."""
-        needed = self.tokens_needed
-        return None if needed is None else self.gpt.tokens / needed
-
-    @property
-    def speedup_seconds(self) -> float | None:
-        """The same in time on this machine, where a step of nGPT takes longer."""
-        needed = self.tokens_needed
-        if needed is None or self.ahead is None:
-            return None
-        first, second = self.ahead
-        return second.seconds_for(second.tokens) / first.seconds_for(needed)
+        first, second = self.sides if self.outcome == "gpt" else (self.ngpt, self.gpt)
+        tokens = tokens_to_reach(first.curve, second.final_loss)
+        return None if tokens is None else Crossing(first, second, tokens)
 
     def as_json(self) -> dict[str, Any]:
+        crossing = self.crossing
         return {
             "preset": self.preset,
             "data": self.data,
@@ -288,9 +267,9 @@ class Comparison:
             "outcome": self.outcome,
             "lead": self.lead,
             "noise": None if self.record is None else self.record.noise,
-            "tokens_needed": self.tokens_needed,
-            "speedup_tokens": self.speedup_tokens,
-            "speedup_seconds": self.speedup_seconds,
+            "tokens_needed": None if crossing is None else crossing.tokens,
+            "speedup_tokens": None if crossing is None else crossing.speedup_tokens,
+            "speedup_seconds": None if crossing is None else crossing.speedup_seconds,
             **{side.arch: self._side_as_json(side) for side in self.sides},
         }
 
@@ -348,8 +327,6 @@ def read_side(run_dir: RunDir, arch: Arch) -> Side:
 
 def read_comparison(out: Path, preset: str, dataset: TokenDataset) -> Comparison:
     """The comparison that two finished runs in `out` make."""
-    from spherelm.compare.samples import sample_from
-
     gpt, ngpt = (read_side(RunDir(out / arch), arch) for arch in ARCHS)
     path = gpt.config.data.path
     return Comparison(

@@ -9,6 +9,7 @@ import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from spherelm import presets
 from spherelm.config import RunConfig
@@ -60,9 +61,6 @@ def is_tuned(preset: str, run: RunConfig) -> bool:
     if preset not in RECORDED:
         return False
     swept = presets.get(f"{run.model.arch}-{preset}")
-    same_length = (run.train.steps, run.train.batch_size, run.train.weight_storage) == (
-        swept.train.steps,
-        swept.train.batch_size,
-        swept.train.weight_storage,
-    )
-    return same_length and dataclasses.replace(run, train=swept.train) == swept
+    counts = attrgetter("steps", "batch_size", "weight_storage")
+    same_training = counts(run.train) == counts(swept.train)
+    return same_training and dataclasses.replace(run, train=swept.train) == swept

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator
 from html import escape
 
+from spherelm.compare.charts import charts_of
 from spherelm.compare.departures import departures
 from spherelm.compare.pair import Comparison, Side
 from spherelm.compare.table import caveat, rows, verdict
 from spherelm.model.flops import count_parameters
 from spherelm.plots import svg
-from spherelm.plots.charts import charts_of
 from spherelm.train.report.reporter import format_count
 
 STYLE = """
 :root {
   color-scheme: light dark;
   --page: #f6f7f9; --card: #ffffff; --text: #1b1f24; --quiet: #5b6570; --grid: #d9dee4;
-  --gpt: #b45309; --ngpt: #1d4ed8; --other: #7c3aed;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14171b; --card: #1d2127; --text: #e6e9ed; --quiet: #9aa5b1; --grid: #363d46;
-    --gpt: #f5a342; --ngpt: #7fb0ff; --other: #c4a1ff;
   }
 }
 * { box-sizing: border-box; }
@@ -117,17 +116,16 @@ def _subtitle(c: Comparison) -> str:
 
 
 def _crossing_note(c: Comparison) -> str:
-    if c.ahead is None or c.tokens_needed is None:
+    if (at := c.crossing) is None:
         return (
             f"GPT ends at {c.gpt.final_loss:.3f} and nGPT at {c.ngpt.final_loss:.3f}: no more "
             f"apart than runs of one model from different seeds, so there is no speed-up to report."
         )
-    first, second = c.ahead
     return (
-        f"{second.name} ends at {second.final_loss:.3f} after {second.tokens:,} tokens; "
-        f"{first.name} is there after {c.tokens_needed:,.0f}, read on the straight line between "
-        f"two evaluations. Its learning rate has not come down yet at that point, as "
-        f"{second.name}'s has at its end."
+        f"{at.second.name} ends at {at.second.final_loss:.3f} after {at.second.tokens:,} tokens; "
+        f"{at.first.name} is there after {at.tokens:,.0f}, read on the straight line between two "
+        f"evaluations. Its learning rate has not come down yet at that point, as "
+        f"{at.second.name}'s has at its end."
     )
 
 
@@ -163,19 +161,13 @@ def _departures(c: Comparison) -> Iterator[str]:
 def _provenance(c: Comparison) -> Iterator[str]:
     env = c.ngpt.environment
     machine = env["gpu"] or f"{env['cpu_threads']} CPU threads"
-    yield f"<p><code>{escape(_command(env['command']))}</code></p>"
+    yield f"<p><code>{escape(shlex.join(env['command']))}</code></p>"
     yield (
         f'<p class="quiet">spherelm {escape(env["spherelm"])}, torch {escape(env["torch"])}, '
         f"Python {escape(env['python'])}, {escape(env['platform'])}, {escape(machine)}; "
         f"{escape(env['started'][:10])}. The folders <code>gpt</code> and <code>ngpt</code> beside "
         f"this page hold the configurations, every step's metrics and the checkpoints.</p>"
     )
-
-
-def _command(words: Sequence[str]) -> str:
-    import shlex
-
-    return shlex.join(words)
 
 
 def _figure(content: str, caption: str) -> str:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from spherelm.compare.pair import Sample
-from spherelm.data.dataset import TokenDataset, TokenSplit
+from spherelm.data.dataset import TokenDataset
+from spherelm.generate.engine import Engine
+from spherelm.generate.settings import Sampling
 from spherelm.model.config import Arch
 from spherelm.ops.device import choose_device
 from spherelm.runs.run_dir import RunDir
+from spherelm.saved import load_model
 
 PROMPT_TOKENS = 32
 LONGEST = 256
@@ -19,36 +22,35 @@ LONGEST = 256
 TEMPERATURE = 0.8
 
 
+@dataclass(frozen=True)
+class Sample:
+    """A text that a model was asked to go on with."""
+
+    prompt: str
+    text: str
+
+
 def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch, Sample]:
     """Each model's way to go on with the beginning of the validation text.
 
     Empty where the data has no tokenizer to write text with.
     """
-    from spherelm.generate.engine import generate
-    from spherelm.saved import load_model
-
     if not any(run_dir.tokenizer.is_dir() for run_dir in runs.values()):
         return {}
     samples: dict[Arch, Sample] = {}
     for arch, run_dir in runs.items():
         model, tokenizer, config = load_model(run_dir.root)
         model.to(choose_device(config.train.device)).eval()
-        prompt = first_tokens(dataset.val, min(PROMPT_TOKENS, model.config.context // 2))
-        (ids,) = generate(
-            model,
+        length = min(PROMPT_TOKENS, model.config.context // 2)
+        prompt = np.asarray(dataset.val.shards[0].tokens[:length]).tolist()
+        (ids,) = Engine(model).generate(
             [prompt],
             max_new_tokens=min(LONGEST, model.config.context - len(prompt)),
-            temperature=TEMPERATURE,
+            sampling=Sampling(temperature=TEMPERATURE),
             stop_ids={tokenizer.end_of_document},
         )
         samples[arch] = Sample(*(printable(tokenizer.decode(part)) for part in (prompt, ids)))
     return samples
-
-
-def first_tokens(split: TokenSplit, n: int) -> list[int]:
-    """The first `n` tokens of a split."""
-    tokens: list[int] = np.asarray(split.shards[0].tokens[:n]).tolist()
-    return tokens
 
 
 def printable(text: str) -> str:

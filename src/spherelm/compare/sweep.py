@@ -36,7 +36,7 @@ from spherelm.folders import place
 from spherelm.folders.kinds import SWEEP
 from spherelm.model.config import Arch
 from spherelm.ops.device import choose_device
-from spherelm.train.health import Diverged
+from spherelm.train.failures import Diverged
 
 Setting = tuple[tuple[str, float], ...]
 """Names of a grid and their values, such as (("lr", 0.002), ("warmup", 0.1))."""
@@ -98,22 +98,21 @@ def configure(plan: Plan, trial: Trial) -> RunConfig:
         "data.path": plan.data,
     }
     for name, value in trial.setting:
-        match name:
-            case "lr":
-                changes["optim.lr"] = value
-            case "warmup":
-                changes["optim.warmup_steps"] = round(value * plan.steps)
-            case "init":
-                changes["model.init_std"] = value / math.sqrt(base.model.d_model)
-            case "decay":
-                changes["optim.weight_decay"] = value
-            case "s_z":
-                changes["model.s_z.init"] = value
-            case "alpha":
-                changes["model.alpha_attn.init"] = changes["model.alpha_mlp.init"] = value
-            case _:
-                raise ValueError(f"no value of a run is called {name}")
+        changes |= _fields(name, value, base, plan.steps)
     return override(base, changes)
+
+
+def _fields(name: str, value: float, base: RunConfig, steps: int) -> dict[str, object]:
+    """The fields of a run that a value of the grid sets."""
+    fields: dict[str, dict[str, object]] = {
+        "lr": {"optim.lr": value},
+        "warmup": {"optim.warmup_steps": round(value * steps)},
+        "init": {"model.init_std": value / math.sqrt(base.model.d_model)},
+        "decay": {"optim.weight_decay": value},
+        "s_z": {"model.s_z.init": value},
+        "alpha": {"model.alpha_attn.init": value, "model.alpha_mlp.init": value},
+    }
+    return fields[name]
 
 
 def setting_of(run: RunConfig, grid: Grid) -> Setting:
@@ -135,18 +134,16 @@ def setting_of(run: RunConfig, grid: Grid) -> Setting:
 
 def neighbours(setting: Setting, grid: Grid) -> list[Setting]:
     """All settings one step up or down in one value."""
-    found = []
-    for name, value in setting:
-        ladder = grid[name]
-        rung = ladder.index(value)
-        steps = (step for step in (rung - 1, rung + 1) if 0 <= step < len(ladder))
-        found += [_with(setting, name, ladder[step]) for step in steps]
-    return found
+    moved = (_moved(setting, name, step, grid) for name, _ in setting for step in (-1, 1))
+    return [there for there in moved if there is not None]
 
 
-def _with(setting: Setting, name: str, value: float) -> Setting:
-    """The setting with another value of that name."""
-    return tuple((n, value if n == name else v) for n, v in setting)
+def _moved(setting: Setting, name: str, step: int, grid: Grid) -> Setting | None:
+    """The setting with the value of that name moved on its ladder; None beyond its end."""
+    rung = grid[name].index(dict(setting)[name]) + step
+    if not 0 <= rung < len(grid[name]):
+        return None
+    return tuple((n, grid[name][rung] if n == name else v) for n, v in setting)
 
 
 def run_trial(plan: Plan, trial: Trial) -> float:
@@ -154,7 +151,7 @@ def run_trial(plan: Plan, trial: Trial) -> float:
     import torch
 
     from spherelm.compare.pair import check_data
-    from spherelm.data.dataset import open_dataset
+    from spherelm.data.open import open_dataset
     from spherelm.train.loop import train
 
     torch.set_num_threads(plan.cores)
@@ -182,17 +179,16 @@ class Record:
             durable.write_text(path, ",".join(self.COLUMNS) + "\n")
         with open(path, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                self._read(row)
-
-    def _read(self, row: dict[str, str]) -> None:
-        if (row["preset"], row["steps"]) != (self.preset, str(self.steps)):
-            raise UserError(
-                f"{self.path} is of preset {row['preset']} at {row['steps']} steps, not of "
-                f"{self.preset} at {self.steps}; choose another --out"
-            )
-        arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
-        trial = Trial(arch, _parse(row["setting"]), int(row["seed"]))
-        self.losses[trial] = float(row["val_loss"])
+                if (row["preset"], row["steps"]) != (preset, str(steps)):
+                    raise UserError(
+                        f"{path} is of preset {row['preset']} at {row['steps']} steps, not of "
+                        f"{preset} at {steps}; choose another --out"
+                    )
+                arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
+                pairs = (word.split("=") for word in row["setting"].split())
+                setting = tuple((name, float(value)) for name, value in pairs)
+                trial = Trial(arch, setting, int(row["seed"]))
+                self.losses[trial] = float(row["val_loss"])
 
     def add(self, trial: Trial, loss: float) -> None:
         self.losses[trial] = loss
@@ -225,11 +221,6 @@ def describe(setting: Setting) -> str:
     return " ".join(f"{name}={value:g}" for name, value in setting)
 
 
-def _parse(text: str) -> Setting:
-    pairs = (word.split("=") for word in text.split())
-    return tuple((name, float(value)) for name, value in pairs)
-
-
 def sweep(
     plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid] = GRIDS
 ) -> None:
@@ -243,17 +234,14 @@ def sweep(
         }
         moved = True
         while moved:
-            _run(
-                pool,
-                plan,
-                record,
-                (
-                    Trial(arch, setting, seed)
-                    for arch, here in where.items()
-                    for setting in (here, *neighbours(here, grids[arch]))
-                    for seed in chosen_by
-                ),
+            around = {arch: (here, *neighbours(here, grids[arch])) for arch, here in where.items()}
+            trials = (
+                Trial(arch, setting, seed)
+                for arch, settings in around.items()
+                for setting in settings
+                for seed in chosen_by
             )
+            _run(pool, plan, record, trials)
             best = {arch: record.best(arch, chosen_by) for arch in grids}
             moved, where = best != where, best
         _run(pool, plan, record, (Trial(*w, seed) for w in where.items() for seed in fresh))
@@ -271,52 +259,49 @@ def _run(pool: ProcessPoolExecutor, plan: Plan, record: Record, trials: Iterable
 
 def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid] = GRIDS) -> str:
     """The sweep as Markdown: the winners, what lies around them, and all that was run."""
-    return "\n".join(_summary_lines(record, seeds, grids)) + "\n"
-
-
-def _summary_lines(record: Record, seeds: int, grids: Mapping[Arch, Grid]) -> Iterator[str]:
     chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
-    yield "| best setting | losses that chose it | from fresh seeds | mean | deviation |"
-    yield "|---|---|---|---|---|"
-    for arch in grids:
-        best = record.best(arch, chosen_by)
-        anew = record.of(arch, best, fresh)
-        spread = (f"{statistics.fmean(anew):.3f}", f"{_deviation(anew):.3f}") if anew else ("", "")
-        columns = (_losses(record.of(arch, best, chosen_by)), _losses(anew), *spread)
-        yield f"| {arch}: {describe(best)} | " + " | ".join(columns) + " |"
-    for arch, grid in grids.items():
-        best = record.best(arch, chosen_by)
-        yield ""
-        yield f"| {arch}: one value moved, the others as above | below | best | above |"
-        yield "|---|---|---|---|"
-        for name, value in best:
-            rung = grid[name].index(value)
-            cells = []
-            for step in (rung - 1, rung, rung + 1):
-                if not 0 <= step < len(grid[name]):
-                    cells.append("the end of the grid")
-                    continue
-                there = grid[name][step]
-                mean = _cell(record.mean(arch, _with(best, name, there), chosen_by))
-                cells.append(f"{there:g}: **{mean}**" if step == rung else f"{there:g}: {mean}")
-            yield f"| {name} | " + " | ".join(cells) + " |"
-    for arch in grids:
-        yield ""
-        yield f"| {arch}: all settings | mean | losses by seed |"
-        yield "|---|---|---|"
-        ranked = sorted(record.settings(arch), key=lambda s: record.mean(arch, s, chosen_by))
-        for setting in ranked:
+    best = {arch: record.best(arch, chosen_by) for arch in grids}
+
+    def winner(arch: Arch) -> list[str]:
+        anew = record.of(arch, best[arch], fresh)
+        deviation = statistics.stdev(anew) if len(anew) > 1 else math.nan
+        spread = [f"{statistics.fmean(anew):.3f}", f"{deviation:.3f}"] if anew else ["", ""]
+        chose = _losses(record.of(arch, best[arch], chosen_by))
+        return [f"{arch}: {describe(best[arch])}", chose, _losses(anew), *spread]
+
+    def around(arch: Arch, name: str, step: int) -> str:
+        there = _moved(best[arch], name, step, grids[arch])
+        if there is None:
+            return "the end of the grid"
+        mean = _cell(record.mean(arch, there, chosen_by))
+        return f"{dict(there)[name]:g}: " + (mean if step else f"**{mean}**")
+
+    def ranked(arch: Arch) -> Iterator[list[str]]:
+        means = {s: record.mean(arch, s, chosen_by) for s in record.settings(arch)}
+        for setting in sorted(means, key=means.__getitem__):
             losses = record.of(arch, setting, (*chosen_by, *fresh))
-            mean = _cell(record.mean(arch, setting, chosen_by))
-            yield f"| {describe(setting)} | {mean} | {_losses(losses)} |"
+            yield [describe(setting), _cell(means[setting]), _losses(losses)]
+
+    head = ["best setting", "losses that chose it", "from fresh seeds", "mean", "deviation"]
+    tables = [_table(head, map(winner, grids))]
+    for arch, grid in grids.items():
+        head = [f"{arch}: one value moved, the others as above", "below", "best", "above"]
+        rows = ([name, *(around(arch, name, step) for step in (-1, 0, 1))] for name in grid)
+        tables.append(_table(head, rows))
+    columns = ["mean", "losses by seed"]
+    tables += [_table([f"{arch}: all settings", *columns], ranked(arch)) for arch in grids]
+    return "\n".join(tables)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [head, *rows]
+    written = [f"| {' | '.join(line)} |\n" for line in lines]
+    return "".join([written[0], "|---" * len(head) + "|\n", *written[1:]])
 
 
 def _losses(losses: Iterable[float]) -> str:
     return ", ".join(map(_cell, losses))
-
-
-def _deviation(losses: Sequence[float]) -> float:
-    return statistics.stdev(losses) if len(losses) > 1 else math.nan
 
 
 def _cell(loss: float) -> str:

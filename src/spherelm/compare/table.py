@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from spherelm.compare.pair import Comparison
+from spherelm.compare.pair import Comparison, Side
 from spherelm.train.report.reporter import format_seconds
 
 
@@ -19,45 +20,37 @@ class Row:
 
 def rows(c: Comparison) -> list[Row]:
     """What the two models cost and reached."""
-    gpt, ngpt = c.sides
-    table = [Row("final validation loss", f"{gpt.final_loss:.3f}", f"{ngpt.final_loss:.3f}")]
-    if gpt.bits_per_byte is not None and ngpt.bits_per_byte is not None:
-        bits = (f"{side.bits_per_byte:.3f}" for side in c.sides)
-        table.append(Row("bits per byte", *bits))
-    table.append(Row("tokens trained on", f"{gpt.tokens:,}", f"{ngpt.tokens:,}"))
-    if c.ahead is not None and c.tokens_needed is not None:
-        first, second = c.ahead
-        needed = {first.arch: f"{c.tokens_needed:,.0f}", second.arch: f"{second.tokens:,}"}
-        what = f"tokens to {second.name}'s final loss"
-        table.append(Row(what, needed["gpt"], needed["ngpt"]))
-        factor = {first.arch: f"{c.speedup_tokens:.2f}", second.arch: "1"}
-        table.append(Row("speed-up in tokens, one seed", factor["gpt"], factor["ngpt"]))
-    table += [
-        Row("seconds per step", f"{gpt.seconds_per_step:.3f}", f"{ngpt.seconds_per_step:.3f}"),
-        Row(
-            "time of all steps",
-            *(format_seconds(side.seconds_for(side.tokens)) for side in c.sides),
-        ),
-    ]
-    if c.record is not None:
-        ends = (c.record.ends(side.arch) for side in c.sides)
-        table.append(Row("such runs end at, by the record", *ends))
+
+    def of_both(what: str, show: Callable[[Side], str]) -> Row:
+        return Row(what, show(c.gpt), show(c.ngpt))
+
+    table = [of_both("final validation loss", lambda side: f"{side.final_loss:.3f}")]
+    if all(side.bits_per_byte is not None for side in c.sides):
+        table.append(of_both("bits per byte", lambda side: f"{side.bits_per_byte:.3f}"))
+    table.append(of_both("tokens trained on", lambda side: f"{side.tokens:,}"))
+    if (at := c.crossing) is not None:
+        first, second = at.first.arch, at.second.arch
+        what = f"tokens to {at.second.name}'s final loss"
+        table.append(Row(what, **{first: f"{at.tokens:,.0f}", second: f"{at.second.tokens:,}"}))
+        factors = {first: f"{at.speedup_tokens:.2f}", second: "1"}
+        table.append(Row("speed-up in tokens, one seed", **factors))
+    table.append(of_both("seconds per step", lambda side: f"{side.seconds_per_step:.3f}"))
+    table.append(of_both("time of all steps", lambda s: format_seconds(s.seconds_for(s.tokens))))
+    if (record := c.record) is not None:
+        table.append(of_both("such runs ended at, as recorded", lambda s: record.ends(s.arch)))
     return table
 
 
 def verdict(c: Comparison) -> str:
     """The result in a sentence."""
-    if c.ahead is None:
+    if (at := c.crossing) is None:
         return (
             f"No difference beyond chance: GPT ended at {c.gpt.final_loss:.3f}, "
             f"nGPT at {c.ngpt.final_loss:.3f}"
         )
-    first, second = c.ahead
-    beginning = "nGPT" if first.arch == "ngpt" else "GPT was ahead: it"
-    return (
-        f"{beginning} reached {second.name}'s final loss with {c.speedup_tokens:.2f}\u00d7 "
-        f"fewer tokens"
-    )
+    beginning = "nGPT" if at.first.arch == "ngpt" else "GPT was ahead: it"
+    needed = f"{at.speedup_tokens:.2f}\u00d7 fewer tokens"
+    return f"{beginning} reached {at.second.name}'s final loss with {needed}"
 
 
 def caveat(c: Comparison) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,16 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import records
-from spherelm.data.shards import (
-    DTYPES,
-    Shard,
-    ShardHeader,
-    check_shard,
-    open_shard,
-    shard_name,
-)
-from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer, read_description
-from spherelm.errors import UserError
+from spherelm.data.shards import DTYPES, Shard, ShardHeader, check_shard, open_shard, shard_name
+from spherelm.data.tokenizer import Tokenizer, read_description
+from spherelm.data.tokenizer_load import load_saved_tokenizer
+from spherelm.errors import UserError, or_say
 
 FORMAT, VERSION = "spherelm dataset", 1
 MANIFEST = "dataset.json"
@@ -60,21 +54,16 @@ class TokenSplit:
         return total if all(shard.starts is not None for shard in self.shards) else None
 
 
+@dataclass(eq=False)
 class TokenDataset:
     """Tokens for training and validation, and the tokenizer that made them."""
 
-    def __init__(
-        self,
-        path: Path,
-        splits: Mapping[str, TokenSplit],
-        vocab_size: int | None,
-        tokenizer_fingerprint: str | None = None,
-    ) -> None:
-        self.path = path
-        self._splits = dict(splits)
-        self._vocab_size = vocab_size
-        self._tokenizer_fingerprint = tokenizer_fingerprint
-        self._token_bytes: dict[str, NDArray[np.float64] | None] = {}
+    path: Path
+    splits: dict[str, TokenSplit]
+    known_vocab_size: int | None
+    tokenizer_fingerprint: str | None = None
+    """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
+    _token_bytes: dict[str, NDArray[np.float64] | None] = field(default_factory=dict, init=False)
 
     @property
     def train(self) -> TokenSplit:
@@ -85,46 +74,35 @@ class TokenDataset:
         return self._split("val")
 
     @property
-    def splits(self) -> tuple[TokenSplit, ...]:
-        """All there is."""
-        return tuple(self._splits.values())
-
-    @property
     def has_val(self) -> bool:
         """Whether there is a validation part; data of `--val-fraction 0` has none."""
-        return "val" in self._splits
+        return "val" in self.splits
 
     def _split(self, name: str) -> TokenSplit:
-        if name not in self._splits:
+        if name not in self.splits:
             raise UserError(f"{self.path} has no {name} split; prepare it with --val-fraction 0.01")
-        return self._splits[name]
+        return self.splits[name]
 
     @cached_property
     def vocab_size(self) -> int:
         """The tokenizer's; where none is known, one more than the largest token."""
-        if self._vocab_size is not None:
-            return self._vocab_size
+        if self.known_vocab_size is not None:
+            return self.known_vocab_size
         return 1 + max(
-            int(shard.tokens.max()) for split in self._splits.values() for shard in split.shards
+            int(shard.tokens.max()) for split in self.splits.values() for shard in split.shards
         )
-
-    @property
-    def tokenizer_fingerprint(self) -> str | None:
-        """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
-        return self._tokenizer_fingerprint
 
     @property
     def fingerprint(self) -> str:
         """Changes with any token of any split; a run goes on only with the same data."""
-        return _digest(f"{name} {split.fingerprint}" for name, split in self._splits.items())
+        return _digest(f"{name} {split.fingerprint}" for name, split in self.splits.items())
 
     def check_tokenizer(self) -> None:
         """Refuse a tokenizer in the folder that is damaged or another; cheaper than loading it."""
         folder = self.path / "tokenizer"
         if folder.is_dir():
-            found = read_description(folder).get("fingerprint", self._tokenizer_fingerprint)
-            if found != self._tokenizer_fingerprint:
-                raise self._another_tokenizer()
+            found = read_description(folder).get("fingerprint", self.tokenizer_fingerprint)
+            self._check_made_by(found)
 
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that was copied into the folder when the data was prepared."""
@@ -132,13 +110,13 @@ class TokenDataset:
         if not folder.is_dir():
             raise UserError(f"{self.path} has no tokenizer of its own; name one with --tokenizer")
         tokenizer = load_saved_tokenizer(folder)
-        if tokenizer.fingerprint != self._tokenizer_fingerprint:
-            raise self._another_tokenizer()
+        self._check_made_by(tokenizer.fingerprint)
         return tokenizer
 
-    def _another_tokenizer(self) -> UserError:
-        folder = self.path / "tokenizer"
-        return records.damaged(folder, "it is not the tokenizer that made the tokens")
+    def _check_made_by(self, fingerprint: str | None) -> None:
+        if fingerprint != self.tokenizer_fingerprint:
+            folder = self.path / "tokenizer"
+            raise records.damaged(folder, "it is not the tokenizer that made the tokens")
 
     def token_bytes(self, name: str) -> NDArray[np.float64] | None:
         """UTF-8 bytes of text that each id stands for in a split; None where that is not known.
@@ -165,18 +143,14 @@ class TokenDataset:
         return lengths.astype(np.float64) * (split.n_bytes / max(1, int(counts @ lengths)))
 
 
-def open_dataset(
-    path: str | Path | None = None, verify: bool | None = None, vocab_size: int | None = None
+def open_folder(
+    path: str | Path, verify: bool | None = None, vocab_size: int | None = None
 ) -> TokenDataset:
-    """Open a prepared folder, a nanoGPT folder, or (None) the built-in corpus.
+    """Open a prepared folder, or one of nanoGPT.
 
     `verify` says whether checksums are verified; by default they are, up to `VERIFY_LIMIT`.
     `vocab_size` matters to nanoGPT folders alone, which do not say theirs.
     """
-    if path is None:
-        from spherelm.data.builtin import open_builtin
-
-        return open_builtin()
     if not isinstance(path, (str, Path)):
         raise UserError(f"data is named by its folder, not {path!r}")
     path = Path(path)
@@ -187,7 +161,7 @@ def open_dataset(
     if not path.is_dir():
         raise UserError(f"data folder {path} does not exist; make it with `spherelm prepare`")
     if (path / "prepare.json").is_file():
-        raise UserError(f"{path} is not complete; run the same `spherelm prepare` again to go on")
+        raise UserError(f"{path} is not complete; run the same `spherelm prepare` again to finish")
     raise UserError(f"{path} holds no tokens: neither {MANIFEST} nor train.bin is there")
 
 
@@ -204,6 +178,8 @@ def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
             raise records.damaged(file, f"{name!r} is neither {' nor '.join(SPLITS)}")
         total = records.field(totals, name, dict, file)
         n_shards = records.field(total, "shards", int, file)
+        if n_shards < 1:
+            raise records.damaged(file, f"its {name} split has no shards")
         shards = tuple(open_shard(path, shard_name(name, i)) for i in range(n_shards))
         splits[name] = TokenSplit(name, shards, _digest(map(_identity, shards)))
         _check_totals(file, splits[name], total, tokenizer_fingerprint)
@@ -222,14 +198,9 @@ def _check_totals(
     file: Path, split: TokenSplit, total: Mapping[str, Any], tokenizer_fingerprint: str
 ) -> None:
     """What `dataset.json` says of a split must be what the headers of its shards add up to."""
-    headers = [shard.header for shard in split.shards]
-    found = {
-        "tokens": sum(header.count for header in headers),
-        "documents": sum(header.documents for header in headers),
-        "text_bytes": sum(header.text_bytes for header in headers),
-    }
-    for name, value in found.items():
-        if records.field(total, name, int, file) != value:
+    found = _totals([shard.header for shard in split.shards])
+    for name in ("tokens", "documents", "text_bytes"):
+        if records.field(total, name, int, file) != found[name]:
             raise records.damaged(file, f"its {split.name} shards have other counts ({name})")
     for shard in split.shards:
         of = (shard.header.split, shard.header.tokenizer_fingerprint)
@@ -246,7 +217,7 @@ def _identity(shard: Shard) -> str:
 def _open_nanogpt(path: Path, vocab_size: int | None) -> TokenDataset:
     """`train.bin` and `val.bin`. `meta.pkl`, if any, is left alone: unpickling runs code."""
     splits = {}
-    for name in ("train", "val"):
+    for name in SPLITS:
         file = path / f"{name}.bin"
         if file.is_file():
             tokens = read_nanogpt(file)
@@ -261,10 +232,8 @@ def read_nanogpt(file: Path) -> np.ndarray[Any, np.dtype[np.uint16]]:
     size = file.stat().st_size
     if size == 0 or size % 2:
         raise UserError(f"{file} is not a nanoGPT file of uint16 tokens: it has {size} bytes")
-    try:
+    with or_say(f"cannot read {file}"):
         return np.asarray(np.memmap(file, DTYPES["uint16"], mode="r"))
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from None
 
 
 def _sampled_digest(tokens: np.ndarray[Any, np.dtype[np.uint16]], samples: int = 64) -> str:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 SEPARATOR = "<|endoftext|>"
 """A line that holds only this ends a document of a plain text."""
 PIECE = 1 << 16
-"""Most letters of a piece."""
+"""Most characters of a piece."""
 
 
 class Piece(NamedTuple):
@@ -25,13 +25,13 @@ class Piece(NamedTuple):
     """Whether it ends here: the end-of-document token follows."""
 
 
-def pieces_of(document: str) -> Iterator[Piece]:
-    """The pieces of one document; an empty one has none."""
+def pieces_of(document: str, starts: bool = True) -> Iterator[Piece]:
+    """The pieces of one document, or of the rest of one; an empty one has none."""
     if document:
         texts = cut(document)
         last = len(texts) - 1
         for i, text in enumerate(texts):
-            yield Piece(text, starts=i == 0, ends=i == last)
+            yield Piece(text, starts=starts and i == 0, ends=i == last)
 
 
 def pieces_of_lines(lines: Iterable[str]) -> Iterator[Piece]:
@@ -45,7 +45,7 @@ def pieces_of_lines(lines: Iterable[str]) -> Iterator[Piece]:
     for line in lines:
         if line.startswith(SEPARATOR) and line.rstrip("\r\n") == SEPARATOR:
             document = "".join(held).removesuffix("\n").removesuffix("\r")
-            yield from _rest(document, starts)
+            yield from pieces_of(document, starts)
             held, size, starts = [], 0, True
             continue
         held.append(line)
@@ -57,20 +57,15 @@ def pieces_of_lines(lines: Iterable[str]) -> Iterator[Piece]:
                 starts = False
             held = [last_but_one, last]
             size = len(last_but_one) + len(last)
-    yield from _rest("".join(held), starts)
-
-
-def _rest(text: str, starts: bool) -> Iterator[Piece]:
-    for piece in pieces_of(text):
-        yield Piece(piece.text, piece.starts and starts, piece.ends)
+    yield from pieces_of("".join(held), starts)
 
 
 def cut(text: str) -> list[str]:
-    """Cut a text into parts of at most `PIECE` letters, of which the last alone may be short.
+    """Cut a text into parts of at most `PIECE` characters, of which the last alone may be short.
 
     The places are such that the usual tokenizers, which never join a word to what is before its
     space or its line, give the parts the tokens they give the whole: after a newline that stands
-    alone, else before a space that does; only a run of `PIECE`/2 letters with neither is cut
+    alone, else before a space that does; only a run of `PIECE`/2 characters with neither is cut
     anywhere. (SentencePiece models put a space before each part.)
     """
     parts, start = [], 0

@@ -9,29 +9,16 @@ import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from spherelm.data.documents import Piece
 from spherelm.data.lifeline import Lifeline, start_worker
-from spherelm.data.shards import DTYPES, Tokens
+from spherelm.data.shards import DTYPES, Encoded
 from spherelm.data.tokenizer import Tokenizer
 
 T = TypeVar("T")
-
-
-class Encoded(NamedTuple):
-    """The tokens of some pieces, one after another."""
-
-    tokens: Tokens
-    starts: NDArray[np.int64]
-    """Where documents start among them."""
-    ends: NDArray[np.int64]
-    """Where each piece ends, its end-of-document token included."""
-    text_bytes: NDArray[np.int64]
-    """UTF-8 bytes of each piece."""
 
 
 def encode_pieces(tokenizer: Tokenizer, dtype: str, pieces: Sequence[Piece]) -> Encoded:
@@ -61,21 +48,12 @@ def join(parts: Sequence[Encoded]) -> Encoded:
 
 def cut_after(whole: Encoded, n_pieces: int) -> tuple[Encoded, Encoded]:
     """The first `n_pieces` pieces, and the rest."""
-    at = whole.ends[n_pieces - 1] if n_pieces else 0
-    head, tail = whole.starts < at, whole.starts >= at
+    n, (tokens, starts, ends, text_bytes) = n_pieces, whole
+    at = ends[n - 1] if n else 0
+    first = starts < at
     return (
-        Encoded(
-            whole.tokens[:at],
-            whole.starts[head],
-            whole.ends[:n_pieces],
-            whole.text_bytes[:n_pieces],
-        ),
-        Encoded(
-            whole.tokens[at:],
-            whole.starts[tail] - at,
-            whole.ends[n_pieces:] - at,
-            whole.text_bytes[n_pieces:],
-        ),
+        Encoded(tokens[:at], starts[first], ends[:n], text_bytes[:n]),
+        Encoded(tokens[at:], starts[~first] - at, ends[n:] - at, text_bytes[n:]),
     )
 
 

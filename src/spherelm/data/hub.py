@@ -8,24 +8,23 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import importlib
 import os
 import re
 import socket
-import sys
 import threading
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any
 
+from spherelm.errors import UserError, first_line
+
+OFFLINE = "HF_HUB_OFFLINE"
+"""What says, in the environment and in the hub's libraries, that nothing is asked of the hub."""
 PATIENCE = 4.0
 """Seconds that a connection to the hub may take."""
-
-
-def host() -> str:
-    """The machine that the hub's libraries ask."""
-    return urllib.parse.urlsplit(_endpoint()).hostname or "huggingface.co"
 
 
 def may_be_a_name(spec: str) -> bool:
@@ -37,65 +36,56 @@ def may_be_a_name(spec: str) -> bool:
 
 def nearest_here(name: str) -> str | None:
     """The file or folder beside us whose name is almost `name`."""
-    names = os.listdir()
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.8)
+    close = difflib.get_close_matches(name, os.listdir(), n=1, cutoff=0.8)
     return close[0] if close else None
 
 
 @contextlib.contextmanager
-def use(answers: bool) -> Iterator[None]:
-    """The context to use the hub's libraries in: from their cache alone if nobody answers."""
-    if answers:
-        yield
-        return
-    switches: list[tuple[Any, str]] = []
+def asked(refusal: Callable[[str], str], here: bool = False) -> Iterator[None]:
+    """Use the hub's libraries, from their cache alone if nobody answers and it is not all `here`.
+
+    Whatever goes wrong (the network, the name, a library's own mistakes: they do not tell them
+    apart) ends in the line that `refusal` makes of the reason.
+    """
+    online = here or answers()
     with contextlib.ExitStack() as later:
-        later.enter_context(_environment("HF_HUB_OFFLINE", "1"))
-        for module in ("huggingface_hub.constants", "datasets.config"):
-            with contextlib.suppress(ImportError):
-                __import__(module)
-                switches.append((sys.modules[module], "HF_HUB_OFFLINE"))
-        for owner, name in switches:
-            later.callback(setattr, owner, name, getattr(owner, name))
-            setattr(owner, name, True)
-        yield
+        if not online:
+            _switch(os.environ, "1", later)  # first: the libraries look there when imported
+            for module in ("huggingface_hub.constants", "datasets.config"):
+                with contextlib.suppress(ImportError):
+                    _switch(vars(importlib.import_module(module)), True, later)
+        try:
+            yield
+        except Exception as error:
+            silence = f"it is not in the cache, and {_endpoint().hostname} does not answer"
+            raise UserError(refusal(first_line(error) if online else silence)) from None
+
+
+def _switch(place: MutableMapping[str, Any], value: object, later: contextlib.ExitStack) -> None:
+    before = place.get(OFFLINE)
+    place[OFFLINE] = value
+    if before is None:
+        later.callback(place.pop, OFFLINE)
+    else:
+        later.callback(place.__setitem__, OFFLINE, before)
 
 
 def _is_offline() -> bool:
     """Whether the user has said so."""
-    words = (os.environ.get(name, "") for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"))
+    words = (os.environ.get(name, "") for name in (OFFLINE, "TRANSFORMERS_OFFLINE"))
     return any(word.upper() in ("1", "ON", "YES", "TRUE") for word in words)
 
 
-def explain(error: Exception, answers: bool) -> str:
-    """Why something could not be had, in a few words."""
-    if not answers:
-        return f"it is not in the cache, and {host()} does not answer"
-    return (str(error).splitlines() or [type(error).__name__])[0]
-
-
-@contextlib.contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    before = os.environ.get(name)
-    os.environ[name] = value
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
-
-
-def _endpoint() -> str:
-    return os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+def _endpoint() -> urllib.parse.SplitResult:
+    """Where the hub's libraries ask."""
+    return urllib.parse.urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
 
 def answers() -> bool:
     """Whether the hub, or the proxy on the way to it, takes a connection; not asked if offline."""
     if _is_offline():
         return False
-    way = urllib.parse.urlsplit(_endpoint())
+    way = _endpoint()
     proxy = urllib.request.getproxies().get(way.scheme)
     if proxy and not urllib.request.proxy_bypass(way.hostname or ""):
         way = urllib.parse.urlsplit(proxy)

@@ -1,8 +1,8 @@
 """Batches from token shards: shuffled, sharded by rank, prefetched, exactly resumable.
 
-Shapes: B sequences of a rank, T context. Block i of a shard is its tokens iT, …, iT + T: T + 1 of
-them, the last being the next block's first, so that every token is predicted once an epoch. The
-blocks of a split are numbered through its shards; none crosses from one shard to the next.
+Shapes: B sequences of a rank, T context. Window i of a shard is its tokens iT, …, iT + T: T + 1 of
+them, the last being the next window's first, so that every token is predicted once an epoch. The
+windows of a split are numbered through its shards; none crosses from one shard to the next.
 
 Rank r of n takes the r-th part of every global batch, so the sequence of global batches, and with
 it the run, does not depend on how many devices share it.
@@ -10,11 +10,9 @@ it the run, does not depend on how many devices share it.
 
 from __future__ import annotations
 
-import contextlib
-import queue
-import threading
-import weakref
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +24,7 @@ from torch import Tensor
 from spherelm.data.dataset import TokenSplit
 from spherelm.data.order import TrainingOrder
 from spherelm.errors import UserError
-from spherelm.model.rope import restarting_positions
-from spherelm.ops.interface import IGNORE_INDEX
+from spherelm.ops.names import IGNORE_INDEX
 from spherelm.validate import require_int
 
 
@@ -44,8 +41,8 @@ class Batch(NamedTuple):
     """(B, T) int64: positions that count from 0 in every document of a row; None unless asked."""
 
 
-class BlockReader:
-    """The blocks of a split, copied out of the memory-mapped shards."""
+class WindowReader:
+    """The windows of a split, copied out of the memory-mapped shards."""
 
     def __init__(
         self,
@@ -61,8 +58,8 @@ class BlockReader:
         per_shard = [(len(shard.tokens) - 1) // context for shard in split.shards]
         self._ends: NDArray[np.int64] = np.cumsum(per_shard)
         self._firsts: NDArray[np.int64] = self._ends - np.array(per_shard, np.int64)
-        self.n_blocks = int(self._ends[-1])
-        if self.n_blocks == 0:
+        self.n_windows = int(self._ends[-1])
+        if self.n_windows == 0:
             raise UserError(
                 f"the {split.name} split has {split.n_tokens} tokens, too few for one context of "
                 f"{context} and its last target; use more text or a shorter context"
@@ -72,58 +69,54 @@ class BlockReader:
                 "data.within_documents needs to know where documents start, which nanoGPT's files "
                 "do not say; make shards of them with `spherelm prepare`"
             )
-        # Each shard as overlapping rows: block i is row i, without a copy.
-        self._rows = [
-            sliding_window_view(shard.tokens, context + 1)[::context] if n else None
-            for shard, n in zip(split.shards, per_shard, strict=True)
-        ]
+        # Each shard as overlapping rows: window i is row i, without a copy.
+        self._windows = {
+            number: sliding_window_view(shard.tokens, context + 1)[::context]
+            for number, shard in enumerate(split.shards)
+            if per_shard[number]
+        }
 
-    def read(self, blocks: NDArray[np.int64], pin: bool = False) -> Batch:
-        """Copy the given blocks out; each token is widened to int64 on its way."""
-        shape = (len(blocks), self.context)
+    def read(self, windows: NDArray[np.int64], pin: bool = False) -> Batch:
+        """Copy the given windows out; each token is widened to int64 on its way."""
+        shape = (len(windows), self.context)
         tokens = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
         targets = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
         documents = None
-        shards = np.searchsorted(self._ends, blocks, side="right")
-        local = blocks - self._firsts[shards]
-        gathered = self._gather(shards, local)  # (B, T + 1)
-        tokens.numpy()[:] = gathered[:, :-1]
-        targets.numpy()[:] = gathered[:, 1:]
         if self.within_documents:
             documents = torch.zeros(shape, dtype=torch.int64, pin_memory=pin)
-            self._number_documents(shards, local, documents.numpy())
+        shards = np.searchsorted(self._ends, windows, side="right")
+        local = windows - self._firsts[shards]
+        for shard in np.unique(shards):
+            rows = np.flatnonzero(shards == shard)
+            found = self._windows[shard][local[rows]]  # (rows, T + 1)
+            tokens.numpy()[rows], targets.numpy()[rows] = found[:, :-1], found[:, 1:]
+            starts = self.split.shards[shard].starts
+            if documents is None or starts is None:
+                continue
+            # A 1 where a document starts inside a row: their running sum numbers documents.
+            begins = local[rows] * self.context
+            first = starts.searchsorted(begins + 1)
+            last = starts.searchsorted(begins + self.context)
+            for i in np.flatnonzero(first < last):  # a row inside one document has no mark
+                documents.numpy()[rows[i], starts[first[i] : last[i]] - begins[i]] = 1
+        if documents is not None:
+            np.cumsum(documents.numpy(), axis=1, out=documents.numpy())
         if documents is None or not self.restart_positions:
             return Batch(tokens, targets, documents)
         positions = restarting_positions(documents)
         return Batch(tokens, targets, documents, positions.pin_memory() if pin else positions)
 
-    def _gather(self, shards: NDArray[np.int64], local: NDArray[np.int64]) -> NDArray[Any]:
-        if (shards == shards[0]).all():  # the usual small dataset: one call for the batch
-            rows = self._rows[shards[0]]
-            assert rows is not None
-            return rows[local]
-        dtype = self.split.shards[0].tokens.dtype
-        gathered = np.empty((len(local), self.context + 1), dtype)
-        for i, (shard, block) in enumerate(zip(shards.tolist(), local.tolist(), strict=True)):
-            rows = self._rows[shard]
-            assert rows is not None
-            gathered[i] = rows[block]
-        return gathered
 
-    def _number_documents(
-        self, shards: NDArray[np.int64], local: NDArray[np.int64], numbers: NDArray[np.int64]
-    ) -> None:
-        """Mark where a document starts inside a row; the running sum of the marks numbers it."""
-        begins = local * self.context
-        for shard in np.unique(shards):
-            starts = self.split.shards[shard].starts
-            assert starts is not None
-            rows = np.flatnonzero(shards == shard)
-            first = starts.searchsorted(begins[rows] + 1)
-            last = starts.searchsorted(begins[rows] + self.context)
-            for i in np.flatnonzero(first < last):  # a row inside one document has no mark
-                numbers[rows[i], starts[first[i] : last[i]] - begins[rows[i]]] = 1
-        np.cumsum(numbers, axis=1, out=numbers)
+def restarting_positions(documents: Tensor) -> Tensor:
+    """Positions that count from 0 in every document of a row: (B, T) -> (B, T)
+
+    `documents` numbers the document of each token; neighbours of one number belong together. The
+    same serves a row padded on the left: 0 for the padding, 1 for the text.
+    """
+    index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
+    begins = torch.ones_like(documents, dtype=torch.bool)
+    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
+    return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
 class Loader:
@@ -154,34 +147,32 @@ class Loader:
             raise UserError(
                 f"train.batch_size must be a multiple of the {world_size} devices, not {batch_size}"
             )
-        self.reader = BlockReader(split, context, within_documents, restart_positions)
+        self.reader = WindowReader(split, context, within_documents, restart_positions)
         self.batch_size, self.seed = batch_size, seed
         self.rank, self.world_size = rank, world_size
         self.device = torch.device(device)
         self.prefetch = prefetch
         self.consumed = 0
-        self._batches: Iterator[Batch] | None = None
-
-    @property
-    def n_blocks(self) -> int:
-        """Sequences of one epoch."""
-        return self.reader.n_blocks
-
-    @property
-    def epoch(self) -> float:
-        """How often the data has been seen."""
-        return self.consumed / self.n_blocks
+        self._read: Callable[[], Batch] | None = None
+        self._ahead: deque[Future[Batch]] = deque()
+        """Batches that are being read, in order, by the one thread of `_reading`."""
+        self._reading: ThreadPoolExecutor | None = None
 
     def __iter__(self) -> Iterator[Batch]:
         return self
 
     def __next__(self) -> Batch:
-        if self._batches is None:
-            read = _make_read(self)
-            self._batches = _Prefetcher(read, self.prefetch) if self.prefetch else _endless(read)
-        batch = _to_device(next(self._batches), self.device)
+        if self._read is None:
+            self._read = _make_read(self)
+            self._reading = ThreadPoolExecutor(1) if self.prefetch else None
+        if self._reading is None:
+            batch = self._read()
+        else:
+            while len(self._ahead) <= self.prefetch:
+                self._ahead.append(self._reading.submit(self._read))
+            batch = self._ahead.popleft().result()
         self.consumed += self.batch_size
-        return batch
+        return _to_device(batch, self.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run stands in its data. A different batch size or world size may go on."""
@@ -209,9 +200,10 @@ class Loader:
 
     def close(self) -> None:
         """Stop prefetching; what was prefetched is forgotten and will be read again."""
-        if isinstance(self._batches, _Prefetcher):
-            self._batches.close()
-        self._batches = None
+        if self._reading is not None:
+            self._reading.shutdown(cancel_futures=True)
+        self._read = self._reading = None
+        self._ahead.clear()
 
 
 def evaluation_batches(
@@ -226,7 +218,7 @@ def evaluation_batches(
     restart_positions: bool = False,
     device: torch.device | str = "cpu",
 ) -> Iterator[Batch]:
-    """A fixed set of blocks, the same at every call, evenly spread over the split.
+    """A fixed set of windows, the same at every call, evenly spread over the split.
 
     `batch_size` is that of the global batch. All ranks get batches of one shape: where a rank has
     fewer sequences than another, rows whose targets are `IGNORE_INDEX` fill its share. So sum the
@@ -234,12 +226,12 @@ def evaluation_batches(
     """
     require_int("n_sequences", n_sequences)
     require_int("batch_size", batch_size)
-    reader = BlockReader(split, context, within_documents, restart_positions)
-    n_sequences = min(n_sequences, reader.n_blocks)
-    blocks = np.arange(n_sequences, dtype=np.int64) * reader.n_blocks // n_sequences
+    reader = WindowReader(split, context, within_documents, restart_positions)
+    n_sequences = min(n_sequences, reader.n_windows)
+    windows = np.arange(n_sequences, dtype=np.int64) * reader.n_windows // n_sequences
     pin = torch.device(device).type == "cuda"
     for first in range(0, n_sequences, batch_size):
-        whole = blocks[first : first + batch_size]
+        whole = windows[first : first + batch_size]
         share = -(-len(whole) // world_size)
         mine = whole[rank * share : (rank + 1) * share]
         filling = np.zeros(share - len(mine), np.int64)
@@ -249,9 +241,12 @@ def evaluation_batches(
 
 
 def _make_read(loader: Loader) -> Callable[[], Batch]:
-    """The function that reads the next batch; it keeps its own position, ahead of `consumed`."""
+    """The function that reads the next batch; it keeps its own position, ahead of `consumed`.
+
+    It holds no reference to the loader, so that the thread ends where that is forgotten.
+    """
     reader, batch_size = loader.reader, loader.batch_size
-    order = TrainingOrder(reader.n_blocks, loader.seed)
+    order = TrainingOrder(reader.n_windows, loader.seed)
     share = batch_size // loader.world_size
     mine = slice(loader.rank * share, (loader.rank + 1) * share)
     pin = loader.device.type == "cuda"
@@ -259,16 +254,11 @@ def _make_read(loader: Loader) -> Callable[[], Batch]:
 
     def read() -> Batch:
         nonlocal position
-        blocks = order.blocks(position, batch_size)[mine]
+        windows = order.windows(position, batch_size)[mine]
         position += batch_size
-        return reader.read(blocks, pin)
+        return reader.read(windows, pin)
 
     return read
-
-
-def _endless(read: Callable[[], Batch]) -> Iterator[Batch]:
-    while True:
-        yield read()
 
 
 def _to_device(batch: Batch, device: torch.device) -> Batch:
@@ -276,49 +266,3 @@ def _to_device(batch: Batch, device: torch.device) -> Batch:
     if device.type == "cpu":
         return batch
     return Batch._make(None if t is None else t.to(device, non_blocking=True) for t in batch)
-
-
-class _Prefetcher:
-    """Reads ahead in a thread, at most `depth` batches; ends when it is closed or forgotten."""
-
-    def __init__(self, read: Callable[[], Batch], depth: int) -> None:
-        self._ready: queue.Queue[Batch | BaseException] = queue.Queue(depth)
-        self._stop = threading.Event()
-        arguments = (read, self._ready, self._stop)
-        self._thread = threading.Thread(target=_fill, args=arguments, daemon=True)
-        self._thread.start()
-        self._finalizer = weakref.finalize(self, self._stop.set)
-
-    def __iter__(self) -> Iterator[Batch]:
-        return self
-
-    def __next__(self) -> Batch:
-        item = self._ready.get()
-        if isinstance(item, BaseException):
-            raise item
-        return item
-
-    def close(self) -> None:
-        self._stop.set()
-        with contextlib.suppress(queue.Empty):  # room for the batch that the thread may hold
-            self._ready.get_nowait()
-        self._thread.join()
-
-
-def _fill(
-    read: Callable[[], Batch], ready: queue.Queue[Batch | BaseException], stop: threading.Event
-) -> None:
-    """The thread: read, and wait for room. It holds no reference to its owner."""
-    while not stop.is_set():
-        try:
-            item: Batch | BaseException = read()
-        except BaseException as error:  # raised again where the batch is asked for
-            item = error
-        while not stop.is_set():
-            try:
-                ready.put(item, timeout=0.1)
-                break
-            except queue.Full:
-                continue
-        if isinstance(item, BaseException):
-            return

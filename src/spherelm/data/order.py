@@ -1,7 +1,7 @@
-"""The order of training: every block once an epoch, in a seeded permutation.
+"""The order of training: every window once an epoch, in a seeded permutation.
 
-The permutation is computed, not stored: the block at any position costs the same few operations,
-whether there are ten blocks or ten billion, so a run resumes from one integer.
+The permutation is computed, not stored: the window at any position costs the same few operations,
+whether there are ten windows or ten billion, so a run resumes from one integer.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ def _hash(x: Indices, key: np.uint64) -> Indices:
 
 
 class TrainingOrder:
-    """Which block is the q-th sequence of a run, for every q: epoch q // n, position q % n."""
+    """Which window is the q-th sequence of a run, for every q: epoch q // n, position q % n."""
 
-    def __init__(self, n_blocks: int, seed: int) -> None:
-        self.n_blocks, self.seed = n_blocks, seed
-        self._first, self._blocks = 0, np.empty(0, np.int64)
+    def __init__(self, n_windows: int, seed: int) -> None:
+        self.n_windows, self.seed = n_windows, seed
+        self._first, self._windows = 0, np.empty(0, np.int64)
 
-    def blocks(self, first: int, count: int) -> NDArray[np.int64]:
-        """The blocks of sequences first, …, first + count − 1 of the run."""
+    def windows(self, first: int, count: int) -> NDArray[np.int64]:
+        """The windows of sequences first, …, first + count − 1 of the run."""
         skip = first - self._first
-        if skip < 0 or skip + count > len(self._blocks):
+        if skip < 0 or skip + count > len(self._windows):
             self._first, skip = first, 0
-            self._blocks = self._compute(first, max(count, min(CHUNK, self.n_blocks)))
-        return self._blocks[skip : skip + count]
+            self._windows = self._compute(first, max(count, min(CHUNK, self.n_windows)))
+        return self._windows[skip : skip + count]
 
     def _compute(self, first: int, count: int) -> NDArray[np.int64]:
         parts = []
         while count:
-            epoch, position = divmod(first, self.n_blocks)
-            length = min(count, self.n_blocks - position)
-            permutation = Permutation(self.n_blocks, f"{self.seed} {epoch}".encode())
+            epoch, position = divmod(first, self.n_windows)
+            length = min(count, self.n_windows - position)
+            permutation = Permutation(self.n_windows, f"{self.seed} {epoch}".encode())
             parts.append(permutation(np.arange(position, position + length, dtype=np.uint64)))
             first, count = first + length, count - length
         return np.concatenate(parts).astype(np.int64)

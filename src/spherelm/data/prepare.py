@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,37 +23,55 @@ from spherelm.data import dataset, writer
 from spherelm.data.documents import Piece
 from spherelm.data.encode import available_cores, cut_after, encode_batches, join
 from spherelm.data.shards import smallest_dtype
-from spherelm.data.sources import Source, find_sources
-from spherelm.data.stream import PieceStream
-from spherelm.data.tokenizer import Tokenizer, load_saved_tokenizer, load_tokenizer
+from spherelm.data.sources import PieceStream, Source, find_sources
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.data.tokenizer_load import load_saved_tokenizer, load_tokenizer
 from spherelm.data.writer import Mark, OutputFolder, SplitWriter
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say, shortened
 from spherelm.folders import place
 from spherelm.folders.kinds import PREPARE
-from spherelm.folders.owner import Owner
-from spherelm.validate import require_choice, require_fraction, require_int
+from spherelm.validate import Fraction, check_fields, require_int
 
 BATCH = 1 << 18
-"""Letters of a batch: about a hundred milliseconds of tokenizing."""
+"""Characters of a batch: about a hundred milliseconds of tokenizing."""
 TOKENIZER_TEXT = 1 << 30
-"""Letters of the input, from its start, that a new tokenizer is trained on."""
+"""Characters of the input, from its start, that a new tokenizer is trained on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareSettings:
+    """How inputs become shards; the command line has a flag for each field."""
+
+    tokenizer: str | None = None
+    """bytes (the default), gpt2 or another name on the Hugging Face hub, a tokenizers JSON file or
+    folder, GPT-2's encoder.json, or a SentencePiece .model."""
+    train_tokenizer: int | None = None
+    """Train a byte-level BPE with this many tokens on the text instead."""
+    end_of_document: str | None = None
+    """Token that ends a document, where the tokenizer has none of the usual ones."""
+    field: str = "text"
+    """Field or column that holds the text."""
+    val_fraction: Fraction | None = None
+    """Share of documents held out for validation, by their hash; 0.01 unless --val is given."""
+    val: tuple[str, ...] = ()
+    """Inputs of their own for validation."""
+    dtype: Literal["auto", "uint16", "uint32"] = "auto"
+    """uint16 or uint32; auto: the smallest that holds the tokenizer's ids."""
+    shard_tokens: int = 1 << 26
+    """Tokens of a shard, about."""
+    workers: int | None = None
+    """Processes to tokenize in. Unset: all cores."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
 
 
 @dataclass(frozen=True)
-class PrepareConfig:
-    """What `prepare` is asked for; the fields are documented in `spherelm.cli.prepare`."""
+class PrepareConfig(PrepareSettings):
+    """What `prepare` is asked for."""
 
     inputs: tuple[str, ...]
     out: Path
-    tokenizer: str | None = None
-    train_tokenizer: int | None = None
-    end_of_document: str | None = None
-    field: str = "text"
-    val_fraction: float | None = None
-    val: tuple[str, ...] = ()
-    dtype: str = "auto"
-    shard_tokens: int = 1 << 26
-    workers: int | None = None
 
     def __post_init__(self) -> None:
         named = (*self.inputs, *self.val) if isinstance(self.inputs, tuple) else (self.inputs,)
@@ -63,20 +81,15 @@ class PrepareConfig:
             raise UserError(f"out must be a Path, not {self.out!r}")
         if not self.inputs:
             raise UserError("there is no input: name files, folders, globs, hf:NAME or - for stdin")
+        super().__post_init__()
         if self.train_tokenizer is not None:
             require_int("--train-tokenizer", self.train_tokenizer, at_most=2**31)
         if self.tokenizer is not None and self.train_tokenizer is not None:
-            raise UserError("--tokenizer and --train-tokenizer exclude each other; give one")
+            raise UserError("--tokenizer and --train-tokenizer cannot be given together; give one")
         if self.val and self.val_fraction is not None:
-            raise UserError("--val and --val-fraction exclude each other; give one")
-        if self.val_fraction is not None:
-            require_fraction("--val-fraction", self.val_fraction)
+            raise UserError("--val and --val-fraction cannot be given together; give one")
         if [*self.inputs, *self.val].count("-") > (self.train_tokenizer is None):
             raise UserError("stdin (-) can be read once: not for two inputs or --train-tokenizer")
-        require_choice("--dtype", self.dtype, ("auto", "uint16", "uint32"))
-        require_int("--shard-tokens", self.shard_tokens)
-        if self.workers is not None:
-            require_int("--workers", self.workers)
 
     @property
     def fraction(self) -> float:
@@ -123,46 +136,27 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     val = find_sources(config.val, config.field, named)
     stream = PieceStream(train, val, config.fraction)
     settings = _settings(config, train, val)
-    place.check_apart(config.out, _folders_and_files(config))
+    place.check_apart(config.out, [name for name in (*config.inputs, *config.val) if name != "-"])
     if (done := _finished_before(config, settings, stream)) is not None:
         return Prepared(done, was_complete=True)
-    try:
-        with place.owned(config.out, PREPARE) as owner:
-            done = _finished_before(config, settings, stream)  # another may have ended meanwhile
-            if done is not None:
-                return Prepared(done, was_complete=True)
-            return Prepared(_write(config, settings, named, stream, owner, report), False)
-    except OSError as error:  # a full disk; what has been finished stays for the next start
-        raise UserError(f"cannot write to {config.out}: {error.strerror}") from None
-
-
-def _write(
-    config: PrepareConfig,
-    settings: dict[str, Any],
-    named: Tokenizer | None,
-    stream: PieceStream,
-    owner: Owner,
-    report: Report,
-) -> dict[str, Any]:
-    """Go on from the shards that are there."""
-    before = _settings_before(config.out, settings)
-    tokenizer = named or _tokenizer(config, stream.train, before is not None, report)
-    dtype = smallest_dtype(tokenizer.vocab_size) if config.dtype == "auto" else config.dtype
-    if tokenizer.vocab_size > np.iinfo(dtype).max + 1:
-        raise UserError(
-            f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, more than {dtype} holds; "
-            "use --dtype uint32"
-        )
-    settings["tokenizer_fingerprint"] = tokenizer.fingerprint
-    if before is not None:
-        _compare(config.out, before, settings)
-    folder = OutputFolder(owner, settings, tokenizer)
-    return _Run(config, stream, dtype, folder, report).run()
-
-
-def _folders_and_files(config: PrepareConfig) -> list[str]:
-    """The inputs that lie on the disk by the name that was given; a glob names single files."""
-    return [name for name in (*config.inputs, *config.val) if name != "-" and Path(name).exists()]
+    # A full disk, for one: what has been finished stays for the next start.
+    with or_say(f"cannot write to {config.out}"), place.owned(config.out, PREPARE) as owner:
+        done = _finished_before(config, settings, stream)  # another may have ended meanwhile
+        if done is not None:
+            return Prepared(done, was_complete=True)
+        before = _settings_before(config.out, settings)
+        tokenizer = named or _tokenizer(config, train, before is not None, report)
+        dtype = smallest_dtype(tokenizer.vocab_size) if config.dtype == "auto" else config.dtype
+        if tokenizer.vocab_size > np.iinfo(dtype).max + 1:
+            raise UserError(
+                f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} ids, more than {dtype} "
+                "holds; use --dtype uint32"
+            )
+        settings["tokenizer_fingerprint"] = tokenizer.fingerprint
+        if before is not None:
+            _compare(config.out, before, settings)
+        run = _Run(config, stream, dtype, OutputFolder(owner, settings, tokenizer), report)
+        return Prepared(run.run(), was_complete=False)
 
 
 def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:
@@ -193,14 +187,9 @@ def _compare(out: Path, before: dict[str, Any], settings: dict[str, Any]) -> Non
     for name, value in settings.items():
         if before.get(name) != value:
             raise UserError(
-                f"{out} was begun with {name} = {_short(before.get(name))}, not {_short(value)}; "
-                "name a new --out"
+                f"{out} was begun with {name} = {shortened(before.get(name))}, not "
+                f"{shortened(value)}; name a new --out"
             )
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 def _changed(out: Path) -> UserError:
@@ -220,7 +209,7 @@ def _finished_before(
     if before is None or not file.is_file():
         return None
     manifest = records.read_format(file, dataset.FORMAT, dataset.VERSION)
-    prepared = dataset.open_dataset(config.out)
+    prepared = dataset.open_folder(config.out)
     prepared.tokenizer()  # both refuse what is damaged
     if "-" in config.inputs or manifest.get("input_bytes") != stream.size:
         raise _changed(config.out)
@@ -228,7 +217,7 @@ def _finished_before(
         return manifest
     for _ in stream:
         pass
-    ends = [shard.header for split in prepared.splits for shard in split.shards]
+    ends = [shard.header for split in prepared.splits.values() for shard in split.shards]
     last = max(ends, key=lambda header: header.pieces_read)
     if (last.pieces_read, last.pieces_digest) != (stream.pieces_read, stream.digest):
         raise _changed(config.out)
@@ -269,22 +258,20 @@ def _no_text(sources: list[Source]) -> UserError:
     return UserError(f"there is no text in {names}{', ...' if len(sources) > 3 else ''}")
 
 
+@dataclass
 class _Run:
     """One run of `prepare`, once everything has been checked."""
 
-    def __init__(
-        self,
-        config: PrepareConfig,
-        stream: PieceStream,
-        dtype: str,
-        folder: OutputFolder,
-        report: Report,
-    ) -> None:
-        self.config, self.stream, self.report = config, stream, report
-        self.stamps = stream.stamps  # before any of it is read
-        self.dtype, self.folder = dtype, folder
+    config: PrepareConfig
+    stream: PieceStream
+    dtype: str
+    folder: OutputFolder
+    report: Report
+
+    def __post_init__(self) -> None:
+        self.stamps = self.stream.stamps  # before any of it is read
         self.writers = {
-            split: SplitWriter(folder, split, dtype, config.shard_tokens)
+            split: SplitWriter(self.folder, split, self.config.shard_tokens)
             for split in ("train", "val")
         }
 
@@ -310,40 +297,31 @@ class _Run:
             self.writers[split].close_shard()
         shards = {split: writer.headers for split, writer in self.writers.items()}
         return dataset.write_manifest(
-            self.folder.path,
-            tokenizer,
-            shards,
-            input_bytes=stream.size,
-            input_stamps=self.stamps,
+            self.folder.path, tokenizer, shards, input_bytes=stream.size, input_stamps=self.stamps
         )
 
     def _batches(self) -> Iterator[tuple[Mark, list[Piece]]]:
         """Batches of each split's pieces, less those that finished shards already hold."""
         stream = self.stream
         batches: dict[str, list[Piece]] = {"train": [], "val": []}
-        letters = {"train": 0, "val": 0}
+        characters = {"train": 0, "val": 0}
         for piece, split in stream:
-            self._check_resumed()
+            for written in self.writers.values():  # what has been read must be what it was
+                at_its_end = stream.pieces_read == written.resume_at
+                if at_its_end and stream.digest != written.headers[-1].pieces_digest:
+                    raise _changed(self.folder.path)
             if stream.pieces_read <= self.writers[split].resume_at:
                 continue
             batches[split].append(piece)
-            letters[split] += len(piece.text)
-            if letters[split] >= BATCH:
+            characters[split] += len(piece.text)
+            if characters[split] >= BATCH:
                 yield Mark(split, stream.pieces_read, stream.digest), batches[split]
-                batches[split], letters[split] = [], 0
+                batches[split], characters[split] = [], 0
         if stream.pieces_read < max(writer.resume_at for writer in self.writers.values()):
             raise _changed(self.folder.path)
         for split, batch in batches.items():
             if batch:
                 yield Mark(split, stream.pieces_read, stream.digest), batch
-
-    def _check_resumed(self) -> None:
-        """At the end of the last finished shard, what has been read must be what it was."""
-        for written in self.writers.values():
-            if self.stream.pieces_read != written.resume_at:
-                continue
-            if self.stream.digest != written.headers[-1].pieces_digest:
-                raise _changed(self.folder.path)
 
     def _hold_out_the_end(self) -> None:
         """No document fell to validation, as with one long text: its end is held out instead.

@@ -13,19 +13,32 @@ from __future__ import annotations
 import zlib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import durable, records
-from spherelm.errors import UserError
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError, or_say
 
 FORMAT, VERSION = "spherelm shard", 1
 DTYPES: dict[str, np.dtype[Any]] = {"uint16": np.dtype("<u2"), "uint32": np.dtype("<u4")}
 STARTS_DTYPE = np.dtype("<i8")
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
+
+
+class Encoded(NamedTuple):
+    """The tokens of some pieces, one after another."""
+
+    tokens: Tokens
+    starts: NDArray[np.int64]
+    """Where documents start among them."""
+    ends: NDArray[np.int64]
+    """Where each piece ends, its end-of-document token included."""
+    text_bytes: NDArray[np.int64]
+    """UTF-8 bytes of each piece."""
 
 
 @dataclass(frozen=True)
@@ -77,19 +90,23 @@ def smallest_dtype(vocab_size: int) -> str:
 
 
 def write_shard(
-    folder: Path, name: str, tokens: Tokens, starts: NDArray[np.int64], **fields: Any
+    folder: Path, split: str, number: int, encoded: Encoded, tokenizer: Tokenizer, **place: Any
 ) -> ShardHeader:
-    """Write one shard; `fields` are those of the header that the arrays do not tell."""
-    dtype = tokens.dtype.name
-    raw_tokens = np.ascontiguousarray(tokens, DTYPES[dtype]).view(np.uint8).data
-    raw_starts = np.ascontiguousarray(starts, STARTS_DTYPE).view(np.uint8).data
+    """Write one shard of a split; `place` says how far its input was read (see `ShardHeader`)."""
+    name, dtype = shard_name(split, number), encoded.tokens.dtype.name
+    raw_tokens = np.ascontiguousarray(encoded.tokens, DTYPES[dtype]).view(np.uint8).data
+    raw_starts = np.ascontiguousarray(encoded.starts, STARTS_DTYPE).view(np.uint8).data
     header = ShardHeader(
+        split=split,
         dtype=dtype,
-        count=len(tokens),
-        documents=len(starts),
+        count=len(encoded.tokens),
+        documents=len(encoded.starts),
+        text_bytes=int(encoded.text_bytes.sum()),
         tokens_crc32=zlib.crc32(raw_tokens),
         starts_crc32=zlib.crc32(raw_starts),
-        **fields,
+        tokenizer=tokenizer.name,
+        tokenizer_fingerprint=tokenizer.fingerprint,
+        **place,
     )
     durable.write_bytes(folder / f"{name}.tokens", raw_tokens)
     durable.write_bytes(folder / f"{name}.starts", raw_starts)
@@ -98,27 +115,21 @@ def write_shard(
     return header
 
 
-def read_header(folder: Path, name: str) -> ShardHeader:
-    """The header of a shard."""
+def open_shard(folder: Path, name: str) -> Shard:
+    """Map a shard into memory; the sizes of its files must be those of the header."""
     path = folder / f"{name}.json"
     values = records.read_format(path, FORMAT, VERSION)
     kinds = {f.name: int if f.type == "int" else str for f in fields(ShardHeader)}
-    for name, kind in kinds.items():
-        if name in values or name not in ("pieces_read", "pieces_digest"):
-            records.field(values, name, kind, path)
+    for field, kind in kinds.items():
+        if field in values or field not in ("pieces_read", "pieces_digest"):
+            records.field(values, field, kind, path)
     if strange := values.keys() - kinds.keys():
-        raise records.damaged(path, f"a shard has no {min(strange)!r}")
+        raise records.damaged(path, f"it has the unknown field {min(strange)!r}")
     header = ShardHeader(**values)
     if header.dtype not in DTYPES:
-        raise records.damaged(path, f"tokens are no {header.dtype!r}")
+        raise records.damaged(path, f"tokens cannot be {header.dtype!r}")
     if header.count < 1 or min(header.documents, header.text_bytes, header.pieces_read) < 0:
         raise records.damaged(path, "a count is below 0, or there are no tokens")
-    return header
-
-
-def open_shard(folder: Path, name: str) -> Shard:
-    """Map a shard into memory; the sizes of its files must be those of the header."""
-    header = read_header(folder, name)
     tokens = _map(folder / f"{name}.tokens", DTYPES[header.dtype], header.count)
     starts = _map(folder / f"{name}.starts", STARTS_DTYPE, header.documents)
     return Shard(name, header, tokens, starts)
@@ -138,7 +149,7 @@ def check_shard(folder: Path, shard: Shard) -> None:
 
 def _map(path: Path, dtype: np.dtype[Any], count: int) -> Any:
     expected = count * dtype.itemsize
-    try:
+    with or_say(f"cannot read shard {path}"):
         size = path.stat().st_size
         if size != expected:
             raise UserError(f"shard {path} is damaged: it has {size} bytes, not {expected}")
@@ -146,5 +157,3 @@ def _map(path: Path, dtype: np.dtype[Any], count: int) -> Any:
             return np.empty(0, dtype)
         # A plain view: slicing a np.memmap costs a microsecond more, each time.
         return np.asarray(np.memmap(path, dtype, mode="r"))
-    except OSError as error:
-        raise UserError(f"cannot read shard {path}: {error.strerror}") from None

@@ -1,6 +1,7 @@
 """Where text comes from: plain text, JSONL, Parquet, stdin, Hugging Face datasets, nanoGPT files.
 
-A source is read as a stream of pieces; what the user named is checked before any is read.
+A source is read as a stream of pieces, and all of them as one (`PieceStream`); what the user named
+is checked before any is read.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import bz2
 import glob
 import gzip
+import hashlib
 import io
-import json
 import lzma
 import os
 import sys
@@ -22,11 +23,12 @@ from typing import Any, BinaryIO, Protocol, cast
 
 import numpy as np
 
+from spherelm import records
 from spherelm.data import hub
 from spherelm.data.dataset import read_nanogpt
 from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
-from spherelm.data.tokenizer import Tokenizer, missing_package
-from spherelm.errors import UserError
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError, first_line, or_say, package
 
 COMPRESSION: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 TEXT = (".txt", ".text", ".md")
@@ -76,7 +78,7 @@ def find_sources(
     sources: list[Source] = []
     for given in inputs:
         if given == "-":
-            sources.append(TextFile(None))
+            sources.append(Stdin())
         elif given.startswith(HUB):
             sources.append(HubDataset(given, field))
         else:
@@ -105,14 +107,6 @@ def _files(given: str) -> list[Path]:
     return files
 
 
-def _check_name(path: Path) -> None:
-    """The names of inputs are written down, in UTF-8."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise UserError(f"the name {str(path)!a} is not UTF-8; rename the file") from None
-
-
 def _kind(path: Path) -> str:
     """The suffix that says what a file holds, below any compression."""
     return (path.with_suffix("") if path.suffix in COMPRESSION else path).suffix.lower()
@@ -121,7 +115,7 @@ def _kind(path: Path) -> str:
 def _file_source(path: Path, field: str, bin_tokenizer: Tokenizer | None) -> Source:
     kind = _kind(path)
     if kind in JSONL:
-        return JsonLines(path, field)
+        return JsonlFile(path, field)
     if kind in PARQUET:
         return ParquetFile(path, field)
     if kind == ".bin":
@@ -145,24 +139,16 @@ class _File:
 
     @property
     def stamp(self) -> list[int] | None:
-        return _stamp(self.path)
+        status = self.path.stat()
+        return [status.st_mtime_ns, status.st_ctime_ns]
 
     def check(self) -> None:
-        _check_file(self.path)
-
-
-def _stamp(path: Path) -> list[int]:
-    status = path.stat()
-    return [status.st_mtime_ns, status.st_ctime_ns]
-
-
-def _check_file(path: Path) -> None:
-    _check_name(path)
-    try:
-        with open(path, "rb"):
+        try:
+            self.name.encode()  # the names of inputs are written down, in UTF-8
+        except UnicodeEncodeError:
+            raise UserError(f"the name {self.name!a} is not UTF-8; rename the file") from None
+        with or_say(f"cannot read {self.path}"), open(self.path, "rb"):
             pass
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from None
 
 
 def _stdin() -> BinaryIO:
@@ -189,40 +175,31 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
     except UnicodeDecodeError as error:
         raise UserError(f"{name} is not UTF-8 text: {error.reason} after line {number}") from None
     except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"cannot read {name}: {reason}") from None
+        raise UserError(f"cannot read {name}: {first_line(error)}") from None
 
 
-@dataclass(frozen=True)
-class TextFile:
-    """Plain text, whose documents are separated by `<|endoftext|>` lines; None is stdin."""
-
-    path: Path | None
-
-    @property
-    def name(self) -> str:
-        return "-" if self.path is None else str(self.path)
-
-    @property
-    def size(self) -> int | None:
-        return None if self.path is None else self.path.stat().st_size
-
-    @property
-    def stamp(self) -> list[int] | None:
-        return None if self.path is None else _stamp(self.path)
-
-    def check(self) -> None:
-        if self.path is None:
-            _stdin()
-        else:
-            _check_file(self.path)
+class TextFile(_File):
+    """Plain text, whose documents are separated by `<|endoftext|>` lines."""
 
     def pieces(self, at: Position) -> Iterator[Piece]:
         return pieces_of_lines(_lines(self.path, at))
 
 
+class Stdin:
+    """Plain text that comes once."""
+
+    name = "-"
+    size = stamp = None
+
+    def check(self) -> None:
+        _stdin()
+
+    def pieces(self, at: Position) -> Iterator[Piece]:
+        return pieces_of_lines(_lines(None, at))
+
+
 @dataclass(frozen=True)
-class JsonLines(_File):
+class JsonlFile(_File):
     """An object a line, with the text in one of its fields."""
 
     field: str
@@ -232,17 +209,18 @@ class JsonLines(_File):
             if line.isspace():
                 continue
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
+                values = records.parse_value(line, self.path)
+            except records.Damaged:
                 raise UserError(f"{self.path} line {number} is not JSON") from None
-            text = row.get(self.field) if isinstance(row, dict) else None
+            values = values if isinstance(values, dict) else {}
+            text = values.get(self.field)
             if not isinstance(text, str):
-                fields = ", ".join(row) if isinstance(row, dict) else "none"
+                fields = ", ".join(values) or "none"
                 raise UserError(
                     f"{self.path} line {number} has no text in the field {self.field!r}; "
                     f"name it with --field (there are: {fields})"
                 )
-            yield from pieces_of(_whole_letters(text))
+            yield from pieces_of(_without_halves(text))
 
 
 @dataclass(frozen=True)
@@ -256,20 +234,12 @@ class ParquetFile(_File):
         self._open()
 
     def _open(self) -> Any:
+        pyarrow = package("pyarrow", "Parquet")
         try:
-            from pyarrow import ArrowException, parquet
-        except ImportError:
-            raise missing_package("pyarrow", "Parquet") from None
-        try:
-            file = parquet.ParquetFile(self.path)
-        except (OSError, ArrowException) as error:
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{self.path} is not a Parquet file: {reason}") from None
-        if self.field not in file.schema_arrow.names:
-            raise UserError(
-                f"{self.path} has no column {self.field!r}; name it with --field "
-                f"(there are: {', '.join(file.schema_arrow.names)})"
-            )
+            file = package("pyarrow.parquet", "Parquet").ParquetFile(self.path)
+        except (OSError, pyarrow.ArrowException) as error:
+            raise UserError(f"{self.path} is not a Parquet file: {first_line(error)}") from None
+        _check_column(self.name, self.field, file.schema_arrow.names)
         return file
 
     def pieces(self, at: Position) -> Iterator[Piece]:
@@ -277,7 +247,7 @@ class ParquetFile(_File):
         rows, size = 0, self.size or 0
         for batch in file.iter_batches(batch_size=1024, columns=[self.field]):
             for text in batch.column(0).to_pylist():
-                yield from _row_pieces(text, self.field, self.name)
+                yield from _cell_pieces(text, self.field, self.name)
             rows += batch.num_rows
             at.bytes = size * rows // file.metadata.num_rows
 
@@ -292,53 +262,38 @@ class HubDataset:
     stamp = None
 
     def check(self) -> None:
-        dataset = self._open()
-        columns = dataset.column_names
-        if columns is not None and self.field not in columns:
-            raise UserError(
-                f"{self.name} has no column {self.field!r}; name it with --field "
-                f"(there are: {', '.join(columns)})"
-            )
+        columns = self._open().column_names
+        if columns is not None:
+            _check_column(self.name, self.field, columns)
 
     def _open(self) -> Any:
-        try:
-            import datasets
-        except ImportError:
-            raise missing_package("datasets", "a Hugging Face dataset") from None
+        datasets = package("datasets", "a Hugging Face dataset")
         name, _, rest = self.name.removeprefix(HUB).partition(":")
         config, _, split = rest.partition(":")
         if not name:
             raise UserError(f"{self.name} names no dataset; write hf:NAME[:CONFIG[:SPLIT]]")
-        here = Path(name).exists()
-        answers = here or hub.answers()
-        try:
-            with hub.use(answers):
-                return datasets.load_dataset(
-                    name, config or None, split=split or "train", streaming=True
-                )
-        except Exception as error:  # the network, the hub and the dataset's own mistakes
-            raise UserError(f"cannot open {self.name}: {hub.explain(error, answers)}") from None
+        with hub.asked(lambda why: f"cannot open {self.name}: {why}", here=Path(name).exists()):
+            return datasets.load_dataset(
+                name, config or None, split=split or "train", streaming=True
+            )
 
     def pieces(self, at: Position) -> Iterator[Piece]:
-        for row in self._rows():
-            yield from _row_pieces(row.get(self.field), self.field, self.name)
-
-    def _rows(self) -> Iterator[dict[str, Any]]:
         rows = iter(self._open())
         while True:
             try:
                 row = next(rows, None)
-            except Exception as error:  # again the network, and the dataset's own mistakes
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
-                raise UserError(f"cannot read on in {self.name}: {reason}") from None
+            except Exception as error:  # the network, and the dataset's own mistakes
+                raise UserError(
+                    f"reading {self.name} stopped part-way: {first_line(error)}"
+                ) from None
             if row is None:
                 return
-            yield row
+            yield from _cell_pieces(row.get(self.field), self.field, self.name)
 
 
 @dataclass(frozen=True)
 class NanoGPTFile(_File):
-    """nanoGPT's raw uint16 tokens, turned back into text by the tokenizer that made them."""
+    """nanoGPT's raw uint16 tokens, decoded by the tokenizer that made them."""
 
     tokenizer: Tokenizer | None
 
@@ -373,15 +328,79 @@ class NanoGPTFile(_File):
                 start, at.bytes = stop, 2 * stop
 
 
-def _row_pieces(text: object, field: str, name: str) -> Iterator[Piece]:
+def _check_column(name: str, field: str, columns: Sequence[str]) -> None:
+    if field not in columns:
+        raise UserError(
+            f"{name} has no column {field!r}; name it with --field "
+            f"(there are: {', '.join(columns)})"
+        )
+
+
+def _cell_pieces(text: object, field: str, name: str) -> Iterator[Piece]:
     """The pieces of a cell of a table; a missing text is an empty one."""
     if text is None:
         return
     if not isinstance(text, str):
         raise UserError(f"{name} has no text in the column {field!r}; name another with --field")
-    yield from pieces_of(_whole_letters(text))
+    yield from pieces_of(_without_halves(text))
 
 
-def _whole_letters(text: str) -> str:
-    """JSON can spell half a letter (a lone surrogate), which no UTF-8 text holds: make it `?`."""
+def _without_halves(text: str) -> str:
+    """JSON can spell half a character (a lone surrogate), which is not UTF-8: make it `?`."""
     return text.encode(errors="replace").decode()
+
+
+class PieceStream:
+    """Iterates over (piece, split) of training inputs and then of validation inputs.
+
+    A document of a training input goes to validation when the hash of its first piece, read as a
+    number in [0, 1), is below `fraction`: the same text always goes the same way, in whatever
+    file it comes.
+    """
+
+    def __init__(self, train: list[Source], val: list[Source], fraction: float) -> None:
+        self.train, self.val, self.fraction = train, val, fraction
+        self.position = 0
+        """Bytes of the input files that have been read."""
+        self.count = {"train": 0, "val": 0}
+        """Pieces of each split so far."""
+        self._digest = hashlib.blake2b(digest_size=16)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all input files; None where that cannot be known."""
+        sizes = [source.size for source in (*self.train, *self.val)]
+        return None if None in sizes else sum(size or 0 for size in sizes)
+
+    @property
+    def stamps(self) -> list[list[int] | None]:
+        """When each input file was last written or otherwise changed; None where none can be known.
+
+        The second date of each moves with every change of the content and cannot be set back.
+        """
+        return [source.stamp for source in (*self.train, *self.val)]
+
+    @property
+    def pieces_read(self) -> int:
+        return sum(self.count.values())
+
+    @property
+    def digest(self) -> str:
+        """Digest of all pieces so far."""
+        return self._digest.hexdigest()
+
+    def __iter__(self) -> Iterator[tuple[Piece, str]]:
+        split, done = "train", 0
+        for source, given in (*((s, "train") for s in self.train), *((s, "val") for s in self.val)):
+            at = Position()
+            for piece in source.pieces(at):
+                own_hash = hashlib.blake2b(piece.text.encode(), digest_size=8).digest()
+                self._digest.update(own_hash + bytes((piece.starts, piece.ends)))
+                if piece.starts:
+                    held_out = int.from_bytes(own_hash, "big") < self.fraction * 2**64
+                    split = "val" if held_out else given
+                self.count[split] += 1
+                self.position = done + at.bytes
+                yield piece, split
+            done += source.size or 0
+            self.position = done

@@ -1,25 +1,21 @@
 """Tokenizers: one interface, and the one that needs nothing: bytes.
 
-`load_tokenizer` finds the right kind for what the user named. The kinds that need a package of
-`spherelm[data]` live in files of their own and are imported when asked for.
+The kinds that need a package of `spherelm[data]` live in files of their own; `tokenizer_load` finds
+the right one for what the user named.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import durable, records
-from spherelm.errors import UserError
-
-if TYPE_CHECKING:
-    from spherelm.data.tokenizer_library import LibraryTokenizer
-    from spherelm.data.tokenizer_sentencepiece import SentencePieceTokenizer
+from spherelm.errors import or_say
 
 FORMAT, VERSION = "spherelm tokenizer", 1
 DESCRIPTION = "spherelm-tokenizer.json"
@@ -31,20 +27,13 @@ KINDS = {"tokenizers": "tokenizer.json", "sentencepiece": "tokenizer.model"}
 class Tokenizer(Protocol):
     """Text to ids and back."""
 
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def vocab_size(self) -> int:
-        """One more than the largest id."""
-
-    @property
-    def end_of_document(self) -> int:
-        """The id that ends every document; text never encodes to it."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes with anything that would change the ids of a text."""
+    name: str
+    vocab_size: int
+    """One more than the largest id."""
+    end_of_document: int
+    """The id that ends every document; text never encodes to it."""
+    fingerprint: str
+    """Changes with anything that would change the ids of a text."""
 
     @property
     def token_bytes(self) -> NDArray[np.int64]:
@@ -88,32 +77,23 @@ class ByteTokenizer:
         save_tokenizer(folder, "bytes")
 
 
-def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Tokenizer:
-    """The tokenizer that `spec` names.
+class FileTokenizer(Tokenizer):
+    """What tokenizers of a package share: all that they are is in one file of theirs."""
 
-    - `bytes`;
-    - `gpt2`, or any other name on the Hugging Face hub, from its cache or the network;
-    - a folder that `Tokenizer.save` wrote;
-    - a `tokenizers` JSON file, or a folder with `tokenizer.json`;
-    - GPT-2's two files (`encoder.json` and `vocab.bpe`, or `vocab.json` and `merges.txt`, with any
-      prefix): their folder, or one of them with the other beside it;
-    - a SentencePiece `.model` file, or a folder with `tokenizer.model`.
+    kind: str
+    """One of `KINDS`."""
+    content: Any
+    """What the constructor takes: the text or the bytes of the file."""
+    end: str
+    """The token that ends a document, spelt out."""
 
-    `end_of_document` is the token that ends a document, where the tokenizer has none of the usual.
-    """
-    if not isinstance(spec, (str, Path)) or not str(spec).strip():
-        raise UserError(f"a tokenizer is named by a word or a path, not {spec!r}")
-    if str(spec) == "bytes":
-        return ByteTokenizer()
-    path = Path(spec)
-    if (path / DESCRIPTION).is_file():
-        return _load_described(path, end_of_document)
-    return _load_foreign(spec, end_of_document)
+    def save(self, folder: Path) -> None:
+        content = self.content.encode() if isinstance(self.content, str) else self.content
+        about = {"name": self.name, "end_of_document": self.end, "fingerprint": self.fingerprint}
+        save_tokenizer(folder, self.kind, content, **about)
 
-
-def load_saved_tokenizer(folder: Path) -> Tokenizer:
-    """The tokenizer that `Tokenizer.save` wrote to `folder`, and nothing else."""
-    return _load_described(folder, None)
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, str, str]]:
+        return type(self), (self.content, self.name, self.end)
 
 
 def read_description(folder: Path) -> dict[str, Any]:
@@ -130,41 +110,11 @@ def read_description(folder: Path) -> dict[str, Any]:
     content = folder / KINDS[kind]
     if "crc32" in description:  # those saved before there were seals have none
         records.field(description, "fingerprint", str, file)
-        try:
+        with or_say(f"cannot read tokenizer {content}"):
             found = durable.checksum(content)
-        except OSError as error:
-            raise UserError(f"cannot read tokenizer {content}: {error.strerror}") from None
         if found != description["crc32"]:
             raise records.damaged(content, f"its checksum is not that of {DESCRIPTION}")
     return description
-
-
-def _load_described(folder: Path, end_of_document: str | None) -> Tokenizer:
-    description = read_description(folder)
-    kind = description["kind"]
-    if kind == "bytes":
-        return ByteTokenizer()
-    name, end = description["name"], description["end_of_document"]
-    tokenizer = _load_foreign(folder / KINDS[kind], end_of_document or end, name)
-    if end_of_document in (None, end) and "fingerprint" in description:
-        tokenizer.fingerprint = description["fingerprint"]
-    return tokenizer
-
-
-def _load_foreign(
-    spec: str | Path, end_of_document: str | None, name: str | None = None
-) -> LibraryTokenizer | SentencePieceTokenizer:
-    path = Path(spec)
-    if path.suffix == ".model" or (
-        (path / "tokenizer.model").is_file() and not (path / "tokenizer.json").is_file()
-    ):
-        from spherelm.data.tokenizer_sentencepiece import SentencePieceTokenizer
-
-        return SentencePieceTokenizer.load(path, end_of_document, name)
-
-    from spherelm.data.tokenizer_library import LibraryTokenizer
-
-    return LibraryTokenizer.load(spec, end_of_document, name)
 
 
 def bytes_of_piece(piece: str) -> int:
@@ -177,7 +127,7 @@ def bytes_of_piece(piece: str) -> int:
 def same_ids(one: Tokenizer, other: Tokenizer) -> bool:
     """Whether two tokenizers give every text the same ids.
 
-    An export drops what puts marks around a text (`exchange.tokenizer_files`), which we never ask
+    An export drops what puts marks around a text (`hf.tokenizer_files`), which we never ask
     for: without it, too, it is the same tokenizer.
     """
     if one.fingerprint == other.fingerprint:
@@ -203,8 +153,3 @@ def fingerprint_of(*parts: bytes | str) -> str:
         part = part.encode() if isinstance(part, str) else part
         digest.update(len(part).to_bytes(8, "little") + part)
     return digest.hexdigest()
-
-
-def missing_package(package: str, purpose: str) -> UserError:
-    """What to say when a package of the `data` extra is not installed."""
-    return UserError(f"{purpose} needs the package {package}: pip install 'spherelm[data]'")

@@ -1,13 +1,13 @@
 """Tokenizers of the `tokenizers` library: its JSON files, GPT-2's two files, or trained here.
 
-Text is always text: special tokens spelt out in a document are encoded letter by letter, and no
+Text is always text: special tokens spelt out in a document are encoded as any other text, and no
 marks are put before or after.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,8 @@ from numpy.typing import NDArray
 
 from spherelm import records
 from spherelm.data import hub
-from spherelm.data.tokenizer import (
-    bytes_of_piece,
-    fingerprint_of,
-    missing_package,
-    save_tokenizer,
-)
-from spherelm.errors import UserError
+from spherelm.data.tokenizer import FileTokenizer, bytes_of_piece, fingerprint_of
+from spherelm.errors import UserError, first_line, or_say, package
 
 END_OF_TEXT = "<|endoftext|>"
 USUAL_ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
@@ -30,25 +25,27 @@ GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 """The vocabulary and the merges of GPT-2's BPE: OpenAI's names and Hugging Face's."""
 
 
-class LibraryTokenizer:
+class LibraryTokenizer(FileTokenizer):
     """A tokenizer given by the text of its `tokenizer.json`."""
+
+    kind = "tokenizers"
 
     def __init__(self, content: str, name: str, end_of_document: str | None = None) -> None:
         library = _library()
         try:
             self._tokenizer = library.Tokenizer.from_str(content)
         except Exception as error:  # the library raises bare Exceptions
-            reason = str(error).splitlines()[0]
-            raise UserError(f"{name} is not a tokenizer of `tokenizers`: {reason}") from None
+            said = f"{name} is not a tokenizer of `tokenizers`: {first_line(error)}"
+            raise UserError(said) from None
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self.content, self.name = content, name
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.vocab_size = 1 + max(vocabulary.values(), default=0)
-        self._end = _find_end(name, vocabulary, end_of_document)
-        self.end_of_document: int = vocabulary[self._end]
-        self.fingerprint = fingerprint_of("tokenizers", content, self._end)
+        self.end = _find_end(name, vocabulary, end_of_document)
+        self.end_of_document: int = vocabulary[self.end]
+        self.fingerprint = fingerprint_of(self.kind, content, self.end)
 
     @classmethod
     def load(
@@ -66,7 +63,13 @@ class LibraryTokenizer:
             close = hub.nearest_here(str(spec))
             hint = "" if close is None else f"; did you mean {close!r}?"
             raise UserError(f"tokenizer {spec} does not exist{hint}")
-        return cls._from_hub(str(spec), end_of_document)
+        library, name = _library(), str(spec)
+        refusal = (
+            f"tokenizer {name!r} is not a file, nor can it be loaded from the Hugging Face hub"
+        )
+        with hub.asked(lambda why: f"{refusal} ({why}); give a file or folder"):
+            content = library.Tokenizer.from_pretrained(name).to_str()
+        return cls(content, name, end_of_document)
 
     @classmethod
     def _from_folder(cls, folder: Path, end_of_document: str | None, name: str) -> LibraryTokenizer:
@@ -81,32 +84,22 @@ class LibraryTokenizer:
             "encoder.json and vocab.bpe"
         )
 
-    @classmethod
-    def _from_hub(cls, name: str, end_of_document: str | None) -> LibraryTokenizer:
-        library = _library()
-        answers = hub.answers()
-        try:
-            with hub.use(answers):
-                content = library.Tokenizer.from_pretrained(name).to_str()
-        except Exception as error:  # no network, no such name: the library does not tell them apart
-            raise UserError(
-                f"tokenizer {name!r} is no file and cannot be had from the Hugging Face hub "
-                f"({hub.explain(error, answers)}); give a file or folder"
-            ) from None
-        return cls(content, name, end_of_document)
-
     @property
     def content_without_marks(self) -> tuple[str, str]:
         """What decides the ids of a text: all but what would put marks before or after it."""
-        return json.dumps({**json.loads(self.content), "post_processor": None}), self._end
+        return json.dumps({**self._described(), "post_processor": None}), self.end
+
+    def _described(self) -> dict[str, Any]:
+        values: dict[str, Any] = records.parse_value(self.content, f"tokenizer {self.name}")
+        return values
 
     @property
     def token_bytes(self) -> NDArray[np.int64]:
-        described = json.loads(self.content)
+        described = self._described()
         decoder = json.dumps(described.get("decoder"))
         counts = np.zeros(self.vocab_size, np.int64)
         for token, i in self._tokenizer.get_vocab(with_added_tokens=False).items():
-            if "ByteLevel" in decoder:  # one letter for each byte
+            if "ByteLevel" in decoder:  # one character for each byte
                 counts[i] = len(token)
             else:
                 piece = token.removeprefix("##") if "WordPiece" in decoder else token
@@ -120,7 +113,7 @@ class LibraryTokenizer:
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
-        # The fast variant does not work out which letters each token came from.
+        # The fast variant does not work out which characters each token came from.
         encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, np.uint32) for encoding in encodings]
 
@@ -129,29 +122,14 @@ class LibraryTokenizer:
         text: str = self._tokenizer.decode(kept, skip_special_tokens=True)
         return text
 
-    def save(self, folder: Path) -> None:
-        save_tokenizer(
-            folder,
-            "tokenizers",
-            self.content.encode(),
-            name=self.name,
-            end_of_document=self._end,
-            fingerprint=self.fingerprint,
-        )
-
     def without_marks(self) -> LibraryTokenizer:
         """The same ids, without a post-processor that would put marks around a text."""
-        content = records.parse_value(self.content, f"tokenizer {self.name}")
-        processor = content.get("post_processor")
+        processor = self._described().get("post_processor")
         if processor is None or processor.get("type") == "ByteLevel":
             return self
-        text = json.dumps({**content, "post_processor": None})
-        plain = LibraryTokenizer(text, self.name, self._end)
+        plain = LibraryTokenizer(self.content_without_marks[0], self.name, self.end)
         plain.fingerprint = self.fingerprint
         return plain
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str, str, str]]:
-        return LibraryTokenizer, (self.content, self.name, self._end)
 
 
 def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
@@ -176,11 +154,7 @@ def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
 
 
 def _library() -> Any:
-    try:
-        import tokenizers
-    except ImportError:
-        raise missing_package("tokenizers", "this tokenizer") from None
-    return tokenizers
+    return package("tokenizers", "this tokenizer")
 
 
 def _byte_level(model: Any) -> Any:
@@ -208,8 +182,8 @@ def _gpt2_content(vocabulary: Path, merges: Path) -> str:
     try:
         model = library.models.BPE.from_file(str(vocabulary), str(merges))
     except Exception as error:  # the library raises bare Exceptions
-        reason = str(error).splitlines()[0]
-        raise UserError(f"{vocabulary} and {merges.name} are not GPT-2's BPE: {reason}") from None
+        said = f"{vocabulary} and {merges.name} are not GPT-2's BPE: {first_line(error)}"
+        raise UserError(said) from None
     tokenizer = _byte_level(model)
     tokenizer.add_special_tokens([END_OF_TEXT])
     content: str = tokenizer.to_str()
@@ -239,8 +213,7 @@ def _configured_end(config: Path) -> str | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot read tokenizer {path}: {error.strerror}") from None
+        with or_say(f"cannot read tokenizer {path}"):
+            return path.read_text(encoding="utf-8")
     except UnicodeDecodeError:
         raise UserError(f"tokenizer {path} is not JSON") from None

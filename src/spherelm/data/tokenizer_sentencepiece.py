@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from spherelm.data.tokenizer import (
-    bytes_of_piece,
-    fingerprint_of,
-    missing_package,
-    save_tokenizer,
-)
-from spherelm.errors import UserError
+from spherelm.data.tokenizer import FileTokenizer, bytes_of_piece, fingerprint_of
+from spherelm.errors import UserError, or_say, package
 
 
-class SentencePieceTokenizer:
+class SentencePieceTokenizer(FileTokenizer):
     """A tokenizer given by the bytes of its `.model` file."""
 
+    kind = "sentencepiece"
+
     def __init__(self, content: bytes, name: str, end_of_document: str | None = None) -> None:
-        try:
-            import sentencepiece
-        except ImportError:
-            raise missing_package("sentencepiece", "a SentencePiece model") from None
+        sentencepiece = package("sentencepiece", "a SentencePiece model")
         try:
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
         except RuntimeError:
             raise UserError(f"{name} is not a SentencePiece model") from None
-        self._content, self.name = content, name
+        self.content, self.name = content, name
         self.vocab_size: int = self._processor.get_piece_size()
         self.end_of_document = self._find_end(end_of_document)
-        self.fingerprint = fingerprint_of("sentencepiece", content, str(self.end_of_document))
+        self.end = self._processor.id_to_piece(self.end_of_document)
+        self.fingerprint = fingerprint_of(self.kind, content, str(self.end_of_document))
 
     @classmethod
     def load(
@@ -41,10 +35,8 @@ class SentencePieceTokenizer:
     ) -> SentencePieceTokenizer:
         """From a `.model` file, or the folder of a `tokenizer.model`."""
         file = path / "tokenizer.model" if path.is_dir() else path
-        try:
+        with or_say(f"cannot read tokenizer {file}"):
             return cls(file.read_bytes(), name or path.resolve().stem, end_of_document)
-        except OSError as error:
-            raise UserError(f"cannot read tokenizer {file}: {error.strerror}") from None
 
     def _find_end(self, asked: str | None) -> int:
         """Id of the piece that was asked for, else the model's own end of sentence."""
@@ -84,17 +76,3 @@ class SentencePieceTokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         text: str = self._processor.decode([int(i) for i in ids if i != self.end_of_document])
         return text
-
-    def save(self, folder: Path) -> None:
-        save_tokenizer(
-            folder,
-            "sentencepiece",
-            self._content,
-            name=self.name,
-            end_of_document=self._processor.id_to_piece(self.end_of_document),
-            fingerprint=self.fingerprint,
-        )
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[bytes, str, str]]:
-        end = self._processor.id_to_piece(self.end_of_document)
-        return SentencePieceTokenizer, (self._content, self.name, end)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from spherelm import records
-from spherelm.data.encode import Encoded, join
+from spherelm.data.encode import join
 from spherelm.data.shards import (
+    Encoded,
     ShardHeader,
     check_shard,
     open_shard,
@@ -36,15 +37,6 @@ class OutputFolder:
             about = {"format": FORMAT, "version": VERSION}
             records.write(self.path / SETTINGS, about | self._settings)
 
-    def finished_shards(self, split: str) -> list[ShardHeader]:
-        """The shards that an earlier start has finished."""
-        headers: list[ShardHeader] = []
-        while (self.path / f"{(name := shard_name(split, len(headers)))}.json").is_file():
-            shard = open_shard(self.path, name)
-            check_shard(self.path, shard)
-            headers.append(shard.header)
-        return headers
-
 
 class Mark(NamedTuple):
     """Where in the input a batch ends."""
@@ -57,10 +49,14 @@ class Mark(NamedTuple):
 class SplitWriter:
     """Collects the tokens of a split and writes its shards."""
 
-    def __init__(self, folder: OutputFolder, split: str, dtype: str, shard_tokens: int) -> None:
-        self.folder, self.split = folder, split
-        self.dtype, self.shard_tokens = dtype, shard_tokens
-        self.headers = folder.finished_shards(split)
+    def __init__(self, folder: OutputFolder, split: str, shard_tokens: int) -> None:
+        """Go on after the shards that an earlier start has finished."""
+        self.folder, self.split, self.shard_tokens = folder, split, shard_tokens
+        self.headers: list[ShardHeader] = []
+        while (folder.path / f"{shard_name(split, len(self.headers))}.json").is_file():
+            shard = open_shard(folder.path, shard_name(split, len(self.headers)))
+            check_shard(folder.path, shard)
+            self.headers.append(shard.header)
         self.resume_at = self.headers[-1].pieces_read if self.headers else 0
         self.held: list[Encoded] = []
         self._mark: Mark | None = None
@@ -78,16 +74,12 @@ class SplitWriter:
             return
         assert self._mark is not None
         self.folder.begin()
-        whole = join(self.held)
         header = write_shard(
             self.folder.path,
-            shard_name(self.split, len(self.headers)),
-            whole.tokens,
-            whole.starts,
-            split=self.split,
-            text_bytes=int(whole.text_bytes.sum()),
-            tokenizer=self.folder.tokenizer.name,
-            tokenizer_fingerprint=self.folder.tokenizer.fingerprint,
+            self.split,
+            len(self.headers),
+            join(self.held),
+            self.folder.tokenizer,
             pieces_read=self._mark.pieces_read,
             pieces_digest=self._mark.digest,
         )

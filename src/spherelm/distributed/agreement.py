@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,12 @@ SHOWN = 4
 
 def facts(run: RunConfig, data: str, out: Path) -> dict[str, str]:
     """What this process would train, field by field; `data` is the fingerprint of its data."""
-    fields = {k: repr(v) for k, v in flatten(to_dict(run)) if k not in LOCAL}
     return {
         "spherelm's version": __version__,
         "torch's version": torch.__version__,
         "the data's fingerprint": data,
         "--out": str(out.absolute()),
-        **fields,
+        **{name: repr(value) for name, value in flatten(to_dict(run)) if name not in LOCAL},
     }
 
 
@@ -49,9 +48,7 @@ def agree(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wai
     except DistError:
         verdict = "rank 0 ended before all processes had started"
     if verdict:
-        error = UserError(verdict)
-        error.everywhere = True
-        raise error
+        raise UserError(verdict, everywhere=True)
 
 
 def _ask(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wait: float) -> str:
@@ -101,23 +98,14 @@ def difference(answers: list[dict[str, str]]) -> str:
 
 def named(ranks: list[int]) -> str:
     """[1] -> "rank 1"; [0, 2, 3, 4] -> "ranks 0, 2-4"."""
-    spans = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in _spans(ranks))
-    return f"rank{'s' if len(ranks) > 1 else ''} {spans}"
-
-
-def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive numbers, as (first, last)."""
-    first = last = None
-    for number in sorted(numbers):
-        if first is None or last is None:
-            first = last = number
-        elif number == last + 1:
-            last = number
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and spans[-1][-1] == rank - 1:
+            spans[-1].append(rank)
         else:
-            yield first, last
-            first = last = number
-    if first is not None and last is not None:
-        yield first, last
+            spans.append([rank])
+    shown = (f"{s[0]}-{s[-1]}" if len(s) > 1 else f"{s[0]}" for s in spans)
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(shown)}"
 
 
 def _wait_for(store: Any, keys: list[str], seconds: float) -> list[str]:

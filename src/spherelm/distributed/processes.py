@@ -25,7 +25,7 @@ from spherelm.config import ParallelConfig
 from spherelm.distributed.agreement import agree
 from spherelm.distributed.launcher import rank
 from spherelm.distributed.watch import Watch
-from spherelm.errors import UserError
+from spherelm.errors import UserError, first_line
 from spherelm.ops.device import choose_device
 
 T = TypeVar("T")
@@ -170,9 +170,8 @@ class Processes:
             complaint = str(error)
         for number, said in enumerate(self.gather(complaint)):
             if said:
-                shared = UserError(said if self.world_size == 1 else f"rank {number}: {said}")
-                shared.everywhere = True
-                raise shared
+                who = "" if self.world_size == 1 else f"rank {number}: "
+                raise UserError(f"{who}{said}", everywhere=True)
 
     def from_main(self, act: Callable[[], T]) -> T:
         """What `act` returns in the main process, or its error, in all of them."""
@@ -212,5 +211,5 @@ def _connect(timeout: timedelta, host: bool = False) -> TCPStore:
             multi_tenant=True,
         )
     except dist.DistError as error:
-        reason = str(error).strip().splitlines()[0]
-        raise UserError(f"cannot meet the other processes at {address}:{port}: {reason}") from None
+        said = f"cannot meet the other processes at {address}:{port}: {first_line(error)}"
+        raise UserError(said) from None

@@ -13,8 +13,8 @@ import logging
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,13 @@ import torch
 from spherelm.data import hub
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.journal import Journal
-from spherelm.eval.tasks.catalog import AVERAGED, PaperTask
-from spherelm.eval.tasks.local import read_task
+from spherelm.eval.journal import Journal, digest
+from spherelm.eval.tasks import AVERAGED, PaperTask
 from spherelm.generate.engine import Engine
 from spherelm.generate.sampling import Sampling
 from spherelm.generate.text import encode_prompt, generate_text
 from spherelm.model.transformer import Transformer
+from spherelm.ops.device import products
 
 FEWSHOT_SEED = 1234
 """The harness's own seed for the choice of examples."""
@@ -39,9 +39,6 @@ MAX_NEW_TOKENS = 256
 
 LENGTH_STEP = 32
 """Batches are filled up to a multiple of this: each new shape costs cuDNN a new plan."""
-
-Pair = tuple[tuple[str, str], list[int], list[int]]
-"""Texts, tokens of the context, tokens of the continuation."""
 
 
 @dataclass(frozen=True)
@@ -94,11 +91,9 @@ def evaluate_task(
 def load_task(task: PaperTask, data: Path | None = None, limit: int | None = None) -> Any:
     """A task with its questions: a long way before the first answer if they are on the hub."""
     lm_eval = _import_harness()
-    # The harness's folders with these tasks: to index its thousands of tasks takes seconds.
-    folder = Path(lm_eval.__file__).parent / "tasks"
-    manager = lm_eval.tasks.TaskManager(
-        include_path=[str(folder / name) for name in _FOLDERS], include_defaults=False
-    )
+    # The task's own folder alone: to index the harness's thousands of tasks takes seconds.
+    folder = Path(lm_eval.__file__).parent / "tasks" / task.folder
+    manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
     spec: dict[str, Any] = {"task": task.name, "num_fewshot": task.shots}
     if data is not None:
         spec |= _local_source(task, data, limit)
@@ -107,21 +102,12 @@ def load_task(task: PaperTask, data: Path | None = None, limit: int | None = Non
     if data is not None:
         loaded = manager.load(group)
     else:
-        answers = hub.answers()
-        try:
-            with hub.use(answers), _quiet_unless_terminal():
-                loaded = manager.load(group)
-        except Exception as error:  # the network, the hub and the dataset's own mistakes
-            reason = hub.explain(error, answers)
-            raise UserError(
-                f"cannot get {task.name} from the Hugging Face hub ({reason}); "
-                "give --data a folder with the tasks' files"
-            ) from None
+        remedy = "give --data a folder with the tasks' files"
+        refusal = f"cannot get {task.name} from the Hugging Face hub"
+        with hub.asked(lambda why: f"{refusal} ({why}); {remedy}"), _quiet_unless_terminal():
+            loaded = manager.load(group)
     loaded["tasks"][task.name].set_fewshot_seed(seed=FEWSHOT_SEED)
     return loaded
-
-
-_FOLDERS = ("arc", "hellaswag", "winogrande", "wsc273", "lambada", "translation")
 
 
 def _local_source(task: PaperTask, data: Path, limit: int | None) -> dict[str, Any]:
@@ -129,15 +115,12 @@ def _local_source(task: PaperTask, data: Path, limit: int | None) -> dict[str, A
     import datasets
 
     datasets.disable_progress_bars()
-    splits = read_task(task.name, data)
-    if not task.shots:
-        splits = {split: rows[:limit] for split, rows in splits.items()}
-    tables = {split: datasets.Dataset.from_list(rows) for split, rows in splits.items()}
-    source: dict[str, Any] = {"custom_dataset": lambda **_: tables}
-    for kind, split in (("training", "train"), ("validation", "validation"), ("test", "test")):
-        source[f"{kind}_split"] = split if split in splits else None
+    rows = task.read(data)
+    tables = {task.split: datasets.Dataset.from_list(rows if task.shots else rows[:limit])}
+    no_others = dict.fromkeys(("training_split", "validation_split", "test_split"))
+    source = {"custom_dataset": lambda **_: tables, **no_others, f"{task.split}_split": task.split}
     if task.shots:  # examples come from the only split there is; the harness leaves out the asked
-        source["fewshot_split"] = next(iter(splits))
+        source["fewshot_split"] = task.split
     return source
 
 
@@ -182,30 +165,21 @@ def _templates_compiled_once(lm_eval: Any) -> Iterator[None]:
         del environment.compile
 
 
-def harness_model(
-    model: Transformer,
-    tokenizer: Tokenizer,
-    *,
-    batch_size: int = 16,
-    dtype: torch.dtype | None = None,
-    journal: Journal | None = None,
-) -> Any:
-    """`model` as the harness wants it: an `lm_eval.api.model.LM`."""
+def harness_model(answers: Answers) -> Any:
+    """A model as the harness wants it: an `lm_eval.api.model.LM`."""
     _import_harness()
     from lm_eval.api.model import TemplateLM
 
     class SpherelmLM(TemplateLM):  # type: ignore[misc]
         """Answers the harness's two questions; which tokens to ask about is `TemplateLM`'s part."""
 
-        eot_token_id = tokenizer.end_of_document
+        eot_token_id = answers.tokenizer.end_of_document
 
         def tok_encode(self, string: str, **_: Any) -> list[int]:
-            return tokenizer.encode(string)
+            return answers.tokenizer.encode(string)
 
-        def _loglikelihood_tokens(
-            self, requests: Sequence[Pair], **_: Any
-        ) -> list[tuple[float, bool]]:
-            return answers.loglikelihoods([(pair[1], pair[2]) for pair in requests])
+        def _loglikelihood_tokens(self, requests: Any, **_: Any) -> list[tuple[float, bool]]:
+            return answers.loglikelihoods([(context, target) for _, context, target in requests])
 
         def loglikelihood_rolling(self, requests: Any, **_: Any) -> list[float]:
             return [answers.rolling(request.args[0]) for request in requests]
@@ -213,44 +187,40 @@ def harness_model(
         def generate_until(self, requests: Any, **_: Any) -> list[str]:
             return answers.texts([request.args for request in requests])
 
-    journal = Journal() if journal is None else journal
-    answers = Answers(model, tokenizer, batch_size, dtype, journal)
     return SpherelmLM()
 
 
+@dataclass(frozen=True)
 class Answers:
-    """A model's answers to the harness, in batches of similar length, longest first."""
+    """A model's answers to the harness, in batches of similar length."""
 
-    def __init__(
-        self,
-        model: Transformer,
-        tokenizer: Tokenizer,
-        batch_size: int,
-        dtype: torch.dtype | None,
-        journal: Journal,
-    ) -> None:
-        self.model, self.tokenizer, self.journal = model, tokenizer, journal
-        self.batch_size, self.dtype = batch_size, dtype
-        self.device = model.E_input.device
-        self.context = model.config.context
-        self._engine: Engine | None = None
+    model: Transformer
+    tokenizer: Tokenizer
+    batch_size: int = 16
+    dtype: torch.dtype | None = None
+    """Of matrix products; None: that of the weights."""
+    journal: Journal = field(default_factory=Journal)
+    """The answers that are known already, and those that come."""
+
+    @property
+    def context(self) -> int:
+        return self.model.config.context
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """What writes texts; most tasks ask for none."""
+        return Engine(self.model, self.dtype)
 
     def loglikelihoods(
         self, pairs: Sequence[tuple[list[int], list[int]]]
     ) -> list[tuple[float, bool]]:
         """log p(continuation | context), and whether it is what greedy decoding would say."""
-        answers: dict[int, tuple[float, bool]] = {}
-        for i, pair in enumerate(pairs):
-            known = self.journal.get("loglikelihood", *pair)
-            if known is not None:
-                answers[i] = (known[0], known[1])
-        left = [i for i in range(len(pairs)) if i not in answers]
-        for batch in self._by_length(left, lambda i: len(pairs[i][0]) + len(pairs[i][1])):
-            for i, answer in zip(batch, self._score([pairs[i] for i in batch]), strict=True):
-                answers[i] = answer
-                self.journal.put(answer, "loglikelihood", *pairs[i])
-            self.journal.flush()
-        return [answers[i] for i in range(len(pairs))]
+        scores = self._ask(
+            [("loglikelihood", *pair) for pair in pairs],
+            [len(context) + len(target) for context, target in pairs],
+            lambda batch: self._score([pairs[i] for i in batch]),
+        )
+        return [(value, greedy) for value, greedy in scores]
 
     @torch.no_grad()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
@@ -258,9 +228,10 @@ class Answers:
         rows = [(context + target)[-(self.context + 1) :] for context, target in pairs]
         longest = max(map(len, rows)) - 1
         width = min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.context) + 1
+        device = self.model.E_input.device
         # What fills a row comes after its tokens, and attention looks back alone.
-        filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=self.device)
-        with self._precision():
+        filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+        with products("bf16" if self.dtype == torch.bfloat16 else "fp32", device):
             logits = self.model(filled[:, :-1])  # (B, T, V)
         scores = []
         for i, (row, (_, target)) in enumerate(zip(rows, pairs, strict=True)):
@@ -283,58 +254,48 @@ class Answers:
 
     def texts(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
         """Greedy text after each context, until one of its stop strings."""
-        answers: dict[int, str] = {}
-        prompts: list[list[int]] = []
-        for i, (context, settings) in enumerate(requests):
-            prompts.append(encode_prompt(self.tokenizer, context)[-self._room(settings) :])
-            known = self.journal.get("text", prompts[i], _stops(settings), _budget(settings))
-            if known is not None:
-                answers[i] = known
-        left = [i for i in range(len(requests)) if i not in answers]
-        for batch in self._by_length(left, lambda i: len(prompts[i])):
-            settings = requests[batch[0]][1]  # one task has one setting
-            new = generate_text(
-                self._generator(),
+        prompts, questions = [], []
+        for context, settings in requests:
+            until = settings.get("until") or []
+            stop = [until] if isinstance(until, str) else list(until)
+            budget = int(settings.get("max_gen_toks", MAX_NEW_TOKENS))
+            room = self.context - min(budget, self.context // 2)  # for the prompt
+            prompts.append(encode_prompt(self.tokenizer, context)[-room:])
+            questions.append(("text", prompts[-1], stop, budget))
+
+        def write(batch: list[int]) -> list[str]:
+            _, _, stop, budget = questions[batch[0]]  # one task has one setting
+            return generate_text(
+                self.engine,
                 self.tokenizer,
                 [prompts[i] for i in batch],
-                max_new_tokens=min(_budget(settings), self.context // 2),
+                max_new_tokens=min(budget, self.context // 2),
                 sampling=Sampling(temperature=0),
-                stop=_stops(settings),
+                stop=stop,
             )
-            for i, text in zip(batch, new, strict=True):
-                answers[i] = text
-                self.journal.put(text, "text", prompts[i], _stops(settings), _budget(settings))
-            self.journal.flush()
-        return [answers[i] for i in range(len(requests))]
 
-    def _room(self, settings: dict[str, Any]) -> int:
-        """Tokens of a prompt that leave room for the answer."""
-        return self.context - min(_budget(settings), self.context // 2)
+        return self._ask(questions, [len(prompt) for prompt in prompts], write)
 
-    def _generator(self) -> Engine:
-        if self._engine is None:
-            self._engine = Engine(self.model, self.dtype)
-        return self._engine
+    def _ask(
+        self,
+        questions: Sequence[tuple[Any, ...]],
+        lengths: Sequence[int],
+        answer: Callable[[list[int]], Sequence[Any]],
+    ) -> list[Any]:
+        """The answer to each question: from the journal, or by `answer` to a batch of indices.
 
-    def _precision(self) -> Any:
-        bf16 = self.dtype == torch.bfloat16
-        return torch.autocast(self.device.type, torch.bfloat16, enabled=bf16)
-
-    def _by_length(self, indices: list[int], length: Any) -> Iterator[list[int]]:
-        """Batches of indices, the longest first: if memory is short, it shows at once."""
-        ordered = sorted(indices, key=lambda i: -length(i))
-        for start in range(0, len(ordered), self.batch_size):
-            yield ordered[start : start + self.batch_size]
+        The longest come first: if memory is short, it shows at once.
+        """
+        keys = list(map(digest, questions))
+        answers = [self.journal.get(key) for key in keys]
+        left = [i for i, known in enumerate(answers) if known is None]
+        left.sort(key=lambda i: -lengths[i])
+        for start in range(0, len(left), self.batch_size):
+            batch = left[start : start + self.batch_size]
+            for i, new in zip(batch, answer(batch), strict=True):
+                answers[i] = self.journal[keys[i]] = new
             if sys.stderr.isatty():
-                done = min(start + self.batch_size, len(ordered))
-                end = "\n" if done == len(ordered) else "\r"
-                print(f"{done:,} of {len(ordered):,} answered", end=end, file=sys.stderr)
-
-
-def _stops(settings: dict[str, Any]) -> list[str]:
-    until = settings.get("until") or []
-    return [until] if isinstance(until, str) else list(until)
-
-
-def _budget(settings: dict[str, Any]) -> int:
-    return int(settings.get("max_gen_toks", MAX_NEW_TOKENS))
+                done = start + len(batch)
+                end = "\n" if done == len(left) else "\r"
+                print(f"{done:,} of {len(left):,} answered", end=end, file=sys.stderr)
+        return answers

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import UserDict
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ from spherelm import durable, records
 from spherelm.errors import UserError
 
 
-class Journal:
-    """A dictionary of answers; with a file, it survives the process."""
+class Journal(UserDict[str, Any]):
+    """Answers by the digest of their question; with a file, they survive the process."""
 
     def __init__(self, file: Path | None = None, model: str = "") -> None:
-        self._answers: dict[str, Any] = {}
+        super().__init__()
         self._file = None
         if file is None:
             return
@@ -30,38 +31,26 @@ class Journal:
                 f"{file} holds answers of another model ({whole[0].get('model')}); "
                 "remove it or choose another --out"
             )
-        self._answers = {
+        self.data = {
             records.field(line, "question", str, file): line.get("answer") for line in whole[1:]
         }
-        lines = [head, *({"question": q, "answer": a} for q, a in self._answers.items())]
+        lines = [head, *({"question": q, "answer": a} for q, a in self.items())]
         durable.write_text(file, "".join(map(records.line, lines)))
-        self._file = open(file, "a", encoding="utf-8")  # noqa: SIM115 - closed by close()
+        # Closed by close(); until then each line goes to the operating system as it is written.
+        self._file = open(file, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
 
-    def __len__(self) -> int:
-        return len(self._answers)
-
-    def get(self, *question: Any) -> Any:
-        """The answer to a question that was asked before, else None."""
-        return self._answers.get(_digest(question))
-
-    def put(self, answer: Any, *question: Any) -> None:
-        """Keep the answer to a question."""
-        key = _digest(question)
-        self._answers[key] = answer
+    def __setitem__(self, question: str, answer: Any) -> None:
+        super().__setitem__(question, answer)
         if self._file is not None:
-            self._file.write(records.line({"question": key, "answer": answer}))
-
-    def flush(self) -> None:
-        """Hand what was kept to the operating system."""
-        if self._file is not None:
-            self._file.flush()
+            self._file.write(records.line({"question": question, "answer": answer}))
 
     def close(self) -> None:
         if self._file is not None:
             self._file.close()
 
 
-def _digest(question: tuple[Any, ...]) -> str:
+def digest(question: tuple[Any, ...]) -> str:
+    """What a question is known by."""
     return hashlib.blake2b(json.dumps(question).encode(), digest_size=16).hexdigest()
 
 

@@ -9,35 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
-from spherelm import durable
-from spherelm.data.loader import Batch
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.loss import Evaluation, evaluate
-from spherelm.eval.text import read_text
+from spherelm.eval.loss import Evaluation, evaluate, in_batches, read_text
 from spherelm.model.config import ModelConfig
 from spherelm.model.transformer import Transformer
-
-LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
+from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
 
 Metric = Literal["perplexity", "bits-per-byte"]
 """Perplexity is per token, and compares between models of one tokenizer only."""
-
-MOST_MARKS = 8
-MARKS_OF_A_DECADE = (
-    (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8),
-    (1, 1.5, 2, 3, 5, 7),
-    (1, 2, 5),
-    (1, 3),
-    (1,),
-)
-"""Round numbers at distances that look alike on a logarithmic axis, the finest first."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +95,7 @@ def length_curve(
     model: Transformer,
     tokenizer: Tokenizer,
     books: torch.Tensor,
-    lengths: Sequence[int] = LENGTHS,
+    lengths: Sequence[int],
     *,
     label: str | None = None,
     tokens_per_batch: int = 32768,
@@ -119,87 +105,53 @@ def length_curve(
     longest = books.shape[1] - 1
     if max(lengths) != longest or any(longest % length for length in lengths):
         raise UserError(f"every length must divide the longest, {longest:,}, not {list(lengths)}")
-    trained_at = model.rope.length
-    losses, perplexities = [], []
+    text_bytes = sum(len(tokenizer.decode(book[1:].tolist()).encode()) for book in books)
+    trained_at, device = model.rope.length, model.E_input.device
+    measured: list[Evaluation] = []
     try:
         model.extend_context(longest)
         for length in lengths:
             inputs = books[:, :-1].reshape(-1, length)
             targets = books[:, 1:].reshape(-1, length)
+            windows = list(zip(inputs, targets, strict=True))
             rows = max(1, tokens_per_batch // length)
-            device = model.E_input.device
-            batches = (
-                Batch(inputs[i : i + rows].to(device), targets[i : i + rows].to(device), None)
-                for i in range(0, len(inputs), rows)
-            )
-            evaluation = evaluate(model, batches)
-            losses.append(evaluation.loss)
-            perplexities.append(evaluation.perplexity)
-            report(length, evaluation)
+            evaluation = evaluate(model, in_batches(windows, rows, device))
+            measured.append(replace(evaluation, text_bytes=text_bytes))
+            report(length, measured[-1])
     finally:
         model.rope.rebuild(trained_at)
-    tokens = books[:, 1:].numel()
-    text_bytes = sum(len(tokenizer.decode(book[1:].tolist()).encode()) for book in books)
-    bits = tuple(loss * tokens / math.log(2) / text_bytes for loss in losses)
     return LengthCurve(
         label or label_of(model.config),
         model.config.context,
         tuple(lengths),
-        tuple(losses),
-        tuple(perplexities),
-        tokens,
-        bits,
+        tuple(each.loss for each in measured),
+        tuple(each.perplexity for each in measured),
+        books[:, 1:].numel(),
+        tuple(each.bits_per_byte or 0.0 for each in measured),
         tokenizer.name,
     )
 
 
-def plot(curves: Sequence[LengthCurve], file: Path, metric: Metric = "perplexity") -> None:
-    """All curves in one picture, as PNG."""
-    pyplot = _pyplot()
-    figure, axes = pyplot.subplots(figsize=(6, 4))
+def chart_of(curves: Sequence[LengthCurve], metric: Metric = "perplexity") -> Chart:
+    """All curves in one picture. Values beyond all floats are not in it."""
+    name = metric.replace("-", " ")
+    free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(curves)
+    lines: list[Series] = []
     for curve in curves:
-        style = "--" if curve.label.startswith("GPT") else "-"
-        axes.plot(curve.lengths, curve.values(metric), style, marker="o", label=curve.label)
-    axes.set_xscale("log", base=2)
+        is_gpt = curve.label.startswith("GPT")
+        own: Role = "gpt" if is_gpt else "ngpt"
+        role = free.pop(0) if any(line.role == own for line in lines) else own
+        points = zip(curve.lengths, curve.values(metric), strict=True)
+        shown = [(length, value) for length, value in points if math.isfinite(value)]
+        lines.append(Series(curve.label, role, shown, square=is_gpt))
     lengths = sorted({length for curve in curves for length in curve.lengths})
-    axes.set_xticks(lengths, [f"{n // 1024}k" if n % 1024 == 0 else str(n) for n in lengths])
-    if any(math.isfinite(value) for curve in curves for value in curve.values(metric)):
-        axes.set_yscale("log")
-        marks = round_numbers(*axes.get_ylim())
-        axes.set_yticks(marks, [f"{mark:,.10g}" for mark in marks])
-    axes.minorticks_off()  # they would be labelled 2 × 10²
-    axes.set_xlabel("length of context")
-    axes.set_ylabel(metric.replace("-", " "))
-    axes.legend(title="model, trained at")
-    axes.grid(alpha=0.3)
-    figure.tight_layout()
-    with durable.written(file) as temporary:
-        figure.savefig(temporary, dpi=150, format="png")
-    pyplot.close(figure)
-
-
-def round_numbers(low: float, high: float) -> list[float]:
-    """Marks of a logarithmic axis from `low` to `high`: as many as do not crowd it."""
-    if high < 2 * low:  # hardly a curve: evenly, as on a ruler
-        from matplotlib.ticker import MaxNLocator
-
-        even = MaxNLocator(MOST_MARKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        return [float(mark) for mark in even if low <= mark <= high]
-    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    for digits in MARKS_OF_A_DECADE:
-        marks = [float(f"{digit}e{k}") for k in decades for digit in digits]
-        marks = [mark for mark in marks if low <= mark <= high]
-        if len(marks) <= MOST_MARKS:
-            return marks
-    return marks[:: -(-len(marks) // MOST_MARKS)]
-
-
-def _pyplot() -> Any:
-    try:
-        import matplotlib
-    except ImportError:
-        raise UserError("a plot needs matplotlib: pip install 'spherelm[plots]'") from None
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    return pyplot
+    ticks = [(n, f"{n // 1024}k" if n % 1024 == 0 else str(n)) for n in lengths]
+    return Chart(
+        name="length",
+        title=f"{name[0].upper()}{name[1:]} by length of context",
+        description=f"{name} of {'; '.join(curve.label for curve in curves)}",
+        x=Axis("length of context", log=True, ticks=ticks),
+        y=Axis(name, log=True),
+        series=lines,
+        legend="model, trained at",
+    )

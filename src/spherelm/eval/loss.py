@@ -1,20 +1,25 @@
-"""Loss of a model on a fixed set of sequences."""
+"""Loss, perplexity and bits per byte of a model, on batches of tokens and on any text."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from spherelm.data.loader import Batch
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError
 from spherelm.free_memory import require_memory
 from spherelm.model.transformer import Transformer
-from spherelm.ops.interface import IGNORE_INDEX
+from spherelm.ops.names import IGNORE_INDEX
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,11 @@ class Evaluation:
         if not self.text_bytes:
             return None
         return self.loss * self.tokens / math.log(2) / self.text_bytes
+
+    def numbers(self) -> dict[str, float | None]:
+        """What there is to report, by name."""
+        names = ("loss", "perplexity", "bits_per_byte", "tokens")
+        return {name: getattr(self, name) for name in names}
 
 
 def summed_loss(model: Transformer, batch: Batch) -> Tensor:
@@ -90,3 +100,50 @@ def evaluate(
     model.train(training)
     loss_sum, tokens, text_bytes = sum_over_ranks([loss_sum, tokens, text_bytes])
     return Evaluation(loss_sum / max(1.0, tokens), int(tokens), text_bytes or None)
+
+
+def text_loss(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    *,
+    context: int | None = None,
+    batch_size: int = 8,
+) -> Evaluation:
+    """Predict every token of every text once, each in a window of `context` tokens.
+
+    A text is a document: its first token is predicted after the token that ends documents. Windows
+    do not overlap, as in training; `context` is the model's if not given.
+    """
+    context = context or model.config.context
+    windows = []
+    for ids in map(tokenizer.encode, texts):
+        shifted = [tokenizer.end_of_document, *ids[:-1]]
+        for start in range(0, len(ids), context):
+            window = slice(start, start + context)
+            windows.append((torch.tensor(shifted[window]), torch.tensor(ids[window])))
+    if not windows:
+        raise UserError("the text is empty; there is nothing to evaluate on")
+    evaluation = evaluate(model, in_batches(windows, batch_size, model.E_input.device))
+    return dataclasses.replace(evaluation, text_bytes=sum(len(text.encode()) for text in texts))
+
+
+def in_batches(
+    windows: Sequence[tuple[Tensor, Tensor]], batch_size: int, device: torch.device
+) -> Iterator[Batch]:
+    """Windows together; shorter ones are filled with targets that do not count."""
+    for start in range(0, len(windows), batch_size):
+        inputs, targets = map(list, zip(*windows[start : start + batch_size], strict=True))
+        tokens = pad_sequence(inputs, batch_first=True)
+        filled = pad_sequence(targets, batch_first=True, padding_value=IGNORE_INDEX)
+        yield Batch(tokens.to(device), filled.to(device), None)
+
+
+def read_text(path: str | Path) -> str:
+    """A text file in UTF-8."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read the text {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text in UTF-8") from None

@@ -4,5 +4,4 @@ kinds    what each verb's folder looks like, and whether a folder is its own
 owner    one writer at a time, which says who it is and is given up when it is dead
 place    may this verb write here; a folder of its own, new, resumed or replaced
 swap     a folder takes the place of another in one step
-names    a name that was read from a file, before it becomes a path
 """

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 OWNER = ".spherelm"
@@ -17,7 +18,6 @@ OWNER = ".spherelm"
 
 _TEMPORARY = re.compile(r"\.(.+)\.(?:writing|removing|replaced)")
 """A name while it is being written or removed, around the name itself."""
-_ANYTHING = "**"
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,13 @@ class Kind:
     """Every path in it: one pattern for each part, divided by /; ** is anything below."""
     signs: tuple[tuple[str, ...], ...] = ()
     """Files that together only this verb writes: they stand for a mark where there is none."""
-    _parts: tuple[tuple[re.Pattern[str] | None, ...], ...] = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        parts = tuple(
-            tuple(None if part == _ANYTHING else re.compile(part) for part in name.split("/"))
+    @cached_property
+    def _parts(self) -> list[list[re.Pattern[str] | None]]:
+        return [
+            [None if part == "**" else re.compile(part) for part in name.split("/")]
             for name in (*self.names, re.escape(OWNER))
-        )
-        object.__setattr__(self, "_parts", parts)
+        ]
 
     def signed(self, folder: Path) -> bool:
         """Whether `folder` shows the signs of this verb."""
@@ -46,36 +45,25 @@ class Kind:
 
     def knows(self, path: Sequence[str], folder: bool = False) -> bool:
         """Whether the verb writes this path, or a folder on the way to one."""
-        path = [_plain(part) for part in path]
+        path = [m[1] if (m := _TEMPORARY.fullmatch(part)) else part for part in path]
         return any(_fits(path, parts, folder) for parts in self._parts)
 
 
-def _plain(part: str) -> str:
-    found = _TEMPORARY.fullmatch(part)
-    return found[1] if found else part
-
-
 def _fits(path: Sequence[str], parts: Sequence[re.Pattern[str] | None], folder: bool) -> bool:
-    for i, part in enumerate(path):
-        if i == len(parts):
-            return False
-        pattern = parts[i]
+    for part, pattern in zip(path, parts, strict=False):
         if pattern is None:
             return True
         if not pattern.fullmatch(part):
             return False
-    return folder or len(path) == len(parts)
+    return len(path) == len(parts) or (folder and len(path) < len(parts))
 
 
-def walk(folder: Path, kind: Kind) -> Iterator[tuple[Path, bool]]:
+def walk(folder: Path, kind: Kind, above: tuple[str, ...] = ()) -> Iterator[tuple[Path, bool]]:
     """Every path in `folder`, innermost first, and whether `kind` knows it.
 
-    Symbolic links are not followed; below a path that is not known, nothing is looked at.
+    Symbolic links are not followed; below a path that is not known, nothing is looked at. `above`
+    is the path from the folder of `kind` to this one.
     """
-    yield from _walk(folder, kind, ())
-
-
-def _walk(folder: Path, kind: Kind, above: tuple[str, ...]) -> Iterator[tuple[Path, bool]]:
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
     for entry in entries:
@@ -83,7 +71,7 @@ def _walk(folder: Path, kind: Kind, above: tuple[str, ...]) -> Iterator[tuple[Pa
         is_folder = entry.is_dir(follow_symlinks=False)
         known = kind.knows(path, folder=is_folder or entry.is_symlink())
         if known and is_folder:
-            yield from _walk(inner, kind, path)
+            yield from walk(inner, kind, path)
         yield inner, known
 
 
@@ -110,7 +98,6 @@ _RUN = (
     r"checkpoints/step_\d+(?:\.damaged)?/shard-\d+-model-\d+-of-\d+\.safetensors",
     r"checkpoints/step_\d+(?:\.damaged)?/(?:state|manifest)\.json",
 )
-_SIDE = (*_RUN, re.escape(OWNER))
 
 TRAIN = Kind("train", "a run", _RUN, signs=(("config.toml", "env.json"),))
 IMPORT = Kind("import", "an imported run", _RUN)
@@ -118,7 +105,7 @@ COMPARE = Kind(
     "compare",
     "a comparison",
     (
-        *(f"(?:gpt|ngpt)/{name}" for name in _SIDE),
+        *(f"(?:gpt|ngpt)/{name}" for name in (*_RUN, re.escape(OWNER))),
         r"result\.json",
         r"report\.html",
         r"(?:loss|loss-seconds|alpha)\.png",

@@ -2,7 +2,7 @@
 
 The file `.spherelm` in the folder holds the verb that wrote it (the mark) and, while somebody
 writes, who: host, process and its start. The writer holds a lock of the operating system on that
-file, which ends with the process however it ends. So on one machine a lock that can be had means
+file, which ends with the process however it ends. So on one machine a lock that is free means
 that the last holder is dead, whatever the file says. On a file system that several machines share
 the lock may not reach the others: there a living holder also renews the time of the file, and
 somebody on another machine takes the folder only when that has stopped.
@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -73,15 +74,11 @@ class Held(UserError):
 def read_record(folder: Path) -> Record:
     """What the folder says about itself; nothing where it says nothing that can be read."""
     try:
-        descriptor = os.open(folder / OWNER, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        with open(os.open(folder / OWNER, flags), "rb") as file:
+            return _parse(file.read(1 << 16))
     except OSError:
         return Record()
-    try:
-        return _parse(os.read(descriptor, 1 << 16))
-    except OSError:
-        return Record()
-    finally:
-        os.close(descriptor)
 
 
 def _parse(content: bytes) -> Record:
@@ -107,6 +104,8 @@ class Owner:
         self._descriptor: int | None = descriptor
         self._ended = threading.Event()
         _owners.add(self)
+        self._write(self._holder)
+        threading.Thread(target=_renew, args=(descriptor, self._ended), daemon=True).start()
 
     def sign(self, verb: str) -> None:
         """Say that this verb writes what the folder holds."""
@@ -115,25 +114,19 @@ class Owner:
 
     def release(self) -> None:
         """Let the next one in; the mark stays."""
-        if self._descriptor is None:
-            return
-        self._ended.set()
-        with contextlib.suppress(OSError):
-            self._write(None)
-        self._let_go()
+        self._let_go(lambda: self._write(None))
 
     def remove(self) -> None:
         """Let go and leave no mark: for a folder that ends, or that is handed to others."""
+        self._let_go(lambda: os.unlink(self.folder / OWNER))
+
+    def _let_go(self, last_act: Callable[[], None]) -> None:
+        """Unlock, also for a child that was forked just now and still has its copy of the lock."""
         if self._descriptor is None:
             return
         self._ended.set()
         with contextlib.suppress(OSError):
-            os.unlink(self.folder / OWNER)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        """Unlock, also for a child that was forked just now and still has its copy of the lock."""
-        assert self._descriptor is not None
+            last_act()
         _unlock(self._descriptor)
         self._close()
 
@@ -149,11 +142,6 @@ class Owner:
         content = (json.dumps(value, indent=1) + "\n").encode()
         os.pwrite(self._descriptor, content, 0)  # in place: the lock is on this very file
         os.ftruncate(self._descriptor, len(content))
-
-    def _begin(self) -> None:
-        self._write(self._holder)
-        beat = threading.Thread(target=_renew, args=(self._descriptor, self._ended), daemon=True)
-        beat.start()
 
 
 def take(folder: Path, verb: str) -> Owner:
@@ -176,9 +164,8 @@ def take(folder: Path, verb: str) -> Owner:
                 continue
             if before.holder is not None and _lives(before.holder, folder, locks is True):
                 raise held(folder, before.holder)
-            owner = Owner(folder, verb, descriptor, before)
             try:
-                owner._begin()
+                owner = Owner(folder, verb, descriptor, before)
             except OSError:  # a full disk: not even our name stays
                 if before.holder is None and before.verb is None:
                     os.unlink(folder / OWNER)
@@ -196,7 +183,7 @@ def take(folder: Path, verb: str) -> Owner:
 
 def held(folder: Path, holder: Holder | None) -> Held:
     """The refusal that names who writes there."""
-    who = "another process" if holder is None else str(holder)
+    who = holder or "another process"
     return Held(f"{folder} is being written by {who}; wait for it, or choose another --out")
 
 
@@ -240,7 +227,7 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _lives(holder: Holder, folder: Path, locked: bool) -> bool:
-    """Whether the last holder of a folder may still write there, though the lock can be had."""
+    """Whether the last holder of a folder may still write there, though the lock was free."""
     if holder.machine == _machine():
         return not locked and _started(holder.process) == holder.started
     return _shows_life(folder / OWNER, holder)

@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say
 from spherelm.folders import owner as owners
 from spherelm.folders import swap
 from spherelm.folders.kinds import OWNER, Kind, stranger, walk
@@ -33,7 +33,7 @@ def resolve(out: str | Path) -> Path:
         if path.exists() and not path.is_dir():
             raise UserError(f"{out} is a file; --out must be a folder")
         if Path(out).is_symlink() and not path.exists():
-            raise UserError(f"--out {out} is a link that leads nowhere; choose another --out")
+            raise _elsewhere(f"--out {out} is a link that leads nowhere")
     return path
 
 
@@ -45,7 +45,8 @@ def _readable(out: str | Path) -> Iterator[None]:
     except UserError:
         raise
     except (OSError, RuntimeError, ValueError) as error:  # a loop of links, a zero byte
-        raise UserError(f"--out {out} cannot be used: {_reason(error)}") from None
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UserError(f"--out {out} cannot be used: {reason}") from None
 
 
 def is_vacant(out: str | Path) -> bool:
@@ -63,47 +64,42 @@ def check_apart(out: str | Path, inputs: Sequence[Input]) -> None:
             continue
         source = Path(given).resolve()
         if source == target:
-            raise UserError(f"--out {out} is an input, too; choose another --out")
+            raise _elsewhere(f"--out {out} is an input, too")
         if source in target.parents and source.is_dir():
-            raise UserError(f"--out {out} lies inside the input {given}; choose another --out")
+            raise _elsewhere(f"--out {out} lies inside the input {given}")
         if target in source.parents:
-            raise UserError(f"--out {out} holds the input {given}; choose another --out")
+            raise _elsewhere(f"--out {out} holds the input {given}")
     for above in target.parents:
         verb = read_record(above).verb
         if verb is not None and not owners.holds(above):
-            raise UserError(
-                f"--out {out} lies inside {above}, which `spherelm {verb}` wrote; "
-                "choose another --out"
-            )
+            raise _elsewhere(f"--out {out} lies inside {above}, which `spherelm {verb}` wrote")
 
 
 def check_own(out: str | Path, kind: Kind) -> None:
     """Refuse a folder that holds anything but what this verb wrote; `out` is a folder."""
+    if is_vacant(out):
+        return
     path = resolve(out)
     verb = read_record(path).verb
     if verb is not None and verb != kind.verb:
-        raise UserError(
-            f"{out} was written by `spherelm {verb}`, not by `spherelm {kind.verb}`; "
-            "choose another --out"
-        )
+        raise _elsewhere(f"{out} was written by `spherelm {verb}`, not by `spherelm {kind.verb}`")
     with _readable(out):
         foreign = stranger(path, kind)
         if foreign is None and verb is None and not kind.signed(path):
             foreign = min(entry for entry in os.listdir(path) if entry != OWNER)
     if foreign is not None:
-        raise UserError(
-            f"{out} holds {foreign}, which `spherelm {kind.verb}` did not write; "
-            "choose another --out"
-        )
+        raise _elsewhere(f"{out} holds {foreign}, which `spherelm {kind.verb}` did not write")
+
+
+def _elsewhere(why: str) -> UserError:
+    return UserError(f"{why}; choose another --out")
 
 
 def check(out: str | Path, kind: Kind, *, force: bool, inputs: Sequence[Input] = ()) -> None:
     """Refuse a folder that a new one may not take the place of; nothing is written."""
     check_apart(out, inputs)
-    if is_vacant(out):
-        return
     check_own(out, kind)
-    if not force:
+    if not force and not is_vacant(out):
         raise UserError(
             f"{out} already holds {kind.what}; choose another --out, or replace it with --force"
         )
@@ -116,11 +112,9 @@ def results(out: str | Path | None, kind: Kind, inputs: Sequence[Input] = ()) ->
         yield
         return
     check_apart(out, inputs)
-    if not is_vacant(out):
-        check_own(out, kind)
+    check_own(out, kind)
     with owned(out, kind) as owner:
-        if not is_vacant(out):
-            check_own(out, kind)  # another call may have written here since
+        check_own(out, kind)  # another call may have written here since
         owner.sign(kind.verb)
         yield
 
@@ -138,12 +132,10 @@ def owned(out: str | Path, kind: Kind) -> Iterator[Owner]:
 def own(out: str | Path, kind: Kind) -> Owner:
     """Hold the folder `out`, until `disown`; what killed calls left beside it is removed."""
     path = resolve(out)
-    try:
+    with or_say(f"cannot write {out}"):
         swap.recover(path)
         missing = [p for p in (path, *path.parents) if not p.exists()]
         owner = owners.take(path, kind.verb)
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {_reason(error)}") from None
     owner.made = missing
     with contextlib.suppress(OSError, UserError):  # somebody builds there now; not ours to judge
         _remove_leftover(swap.beside(path), kind)
@@ -194,27 +186,23 @@ def whole(
     check(out, kind, force=force, inputs=inputs)
     target = resolve(out)
     refuse_working_folder(target)
-    try:
+    before: Owner | None = None
+    with or_say(f"cannot write {out}"):
         swap.recover(target)
         owner = _build(target, kind)
-    except OSError as error:
-        raise UserError(f"cannot write {out}: {_reason(error)}") from None
-    before: Owner | None = None
-    try:
-        if (target / OWNER).exists():  # somebody may go on with what we are to replace
-            before = owners.take(target, kind.verb)
-        check(out, kind, force=force, inputs=inputs)  # another call may have ended meanwhile
-        owner.sign(kind.verb)
-        yield owner.folder
-        check(out, kind, force=force, inputs=inputs)  # nor may anything be lost that came since
-        swap.put(owner.folder, target)
-    except BaseException as error:
-        _end(owner, kind)
-        if before is not None:
-            before.release()
-        if isinstance(error, OSError):
-            raise UserError(f"cannot write {out}: {_reason(error)}") from error
-        raise
+        try:
+            if (target / OWNER).exists():  # somebody may go on with what we are to replace
+                before = owners.take(target, kind.verb)
+            check(out, kind, force=force, inputs=inputs)  # another call may have ended meanwhile
+            owner.sign(kind.verb)
+            yield owner.folder
+            check(out, kind, force=force, inputs=inputs)  # nor may be lost what came since
+            swap.put(owner.folder, target)
+        except BaseException:
+            _end(owner, kind)
+            if before is not None:
+                before.release()
+            raise
     owner.folder = target
     if marked:
         owner.release()
@@ -274,7 +262,3 @@ def _end(owner: Owner, kind: Kind) -> None:
     owner.remove()
     with contextlib.suppress(OSError):
         owner.folder.rmdir()
-
-
-def _reason(error: BaseException) -> str:
-    return getattr(error, "strerror", None) or str(error)

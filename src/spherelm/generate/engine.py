@@ -10,6 +10,7 @@ step is one CUDA graph, captured once for each span of the cache.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
@@ -18,7 +19,8 @@ from torch import Tensor
 
 from spherelm.errors import UserError
 from spherelm.generate.cached import Cache, check_fits, decode, new_cache, prefill
-from spherelm.generate.sampling import Sampling, choose
+from spherelm.generate.sampling import choose
+from spherelm.generate.settings import PLAIN, Sampling
 from spherelm.model.fold import FoldedTransformer
 from spherelm.model.part import AUTO, Ops
 from spherelm.model.transformer import RunBlock, Transformer, run_block
@@ -73,15 +75,14 @@ class Engine:
         prompts: Sequence[Sequence[int]],
         *,
         max_new_tokens: int,
-        sampling: Sampling | None = None,
-        seed: int = 0,
+        sampling: Sampling = PLAIN,
         stop_ids: AbstractSet[int] = frozenset(),
     ) -> list[list[int]]:
         """The new tokens of each prompt, up to and without its first token of `stop_ids`."""
         columns: list[Tensor] = []
         stops = torch.tensor(sorted(stop_ids), dtype=torch.long, device=self.device)
         stopped = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
-        for tokens in self._steps(prompts, max_new_tokens, sampling or Sampling(), seed):
+        for tokens in self._steps(prompts, max_new_tokens, sampling):
             columns.append(tokens)
             if stop_ids:
                 stopped |= torch.isin(tokens, stops)
@@ -90,20 +91,19 @@ class Engine:
         if not columns:
             return [[] for _ in prompts]
         rows = torch.stack(columns, dim=1).tolist()
-        return [_until_stop(row, stop_ids) for row in rows]
+        return [list(itertools.takewhile(lambda t: t not in stop_ids, row)) for row in rows]
 
     def stream(
         self,
         prompts: Sequence[Sequence[int]],
         *,
         max_new_tokens: int,
-        sampling: Sampling | None = None,
-        seed: int = 0,
+        sampling: Sampling = PLAIN,
         stop_ids: AbstractSet[int] = frozenset(),
     ) -> Iterator[list[int | None]]:
         """The next token of each prompt, step by step; None for those that have stopped."""
         going = [True] * len(prompts)
-        for tokens in self._steps(prompts, max_new_tokens, sampling or Sampling(), seed):
+        for tokens in self._steps(prompts, max_new_tokens, sampling):
             row = tokens.tolist()
             going = [g and t not in stop_ids for g, t in zip(going, row, strict=True)]
             if not any(going):
@@ -112,11 +112,7 @@ class Engine:
 
     @torch.no_grad()
     def _steps(
-        self,
-        prompts: Sequence[Sequence[int]],
-        max_new_tokens: int,
-        sampling: Sampling,
-        seed: int,
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling
     ) -> Iterator[Tensor]:
         """The tokens of each step, (B,), on the device; stops after `max_new_tokens`."""
         self._check(prompts, max_new_tokens)
@@ -129,8 +125,7 @@ class Engine:
         cache, step = self._decoder(len(prompts), longest + max_new_tokens)
         padded = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=device)
         positions = torch.tensor(lengths, device=device)
-        require_int("seed", seed, at_least=0, at_most=2**64 - 1)
-        generator = torch.Generator(device).manual_seed(seed)
+        generator = torch.Generator(device).manual_seed(sampling.seed)
         seen = _seen(prompts, model.config.vocab_size, device, sampling)
 
         logits = prefill(model, padded, cache, last=positions - 1)
@@ -193,29 +188,6 @@ class Engine:
                 )
 
 
-def generate(
-    model: Transformer,
-    prompts: Sequence[Sequence[int]],
-    *,
-    max_new_tokens: int,
-    temperature: float = 1.0,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    min_p: float | None = None,
-    repetition_penalty: float = 1.0,
-    seed: int = 0,
-    stop_ids: AbstractSet[int] = frozenset(),
-) -> list[list[int]]:
-    """The new tokens of each prompt, up to and without its first token of `stop_ids`.
-
-    For many calls with one model make an `Engine` and keep it: this one folds the model each time.
-    """
-    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty)
-    return Engine(model).generate(
-        prompts, max_new_tokens=max_new_tokens, sampling=sampling, seed=seed, stop_ids=stop_ids
-    )
-
-
 def _seen(
     prompts: Sequence[Sequence[int]], vocab_size: int, device: torch.device, sampling: Sampling
 ) -> Tensor | None:
@@ -231,10 +203,3 @@ def _seen(
 def _span(used: int) -> int:
     """The power of two that holds the entries in use: one graph serves many steps."""
     return max(SHORTEST_SPAN, 1 << (used - 1).bit_length())
-
-
-def _until_stop(tokens: list[int], stop_ids: AbstractSet[int]) -> list[int]:
-    for i, token in enumerate(tokens):
-        if token in stop_ids:
-            return tokens[:i]
-    return tokens

@@ -7,40 +7,12 @@ steps in `choose` is that of Hugging Face `generate`, so that the same settings 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from spherelm.errors import UserError
+from spherelm.generate.settings import Sampling as Sampling
 from spherelm.ops.reference import argmax
-from spherelm.validate import require_int, require_non_negative, require_positive
-
-
-@dataclass(frozen=True)
-class Sampling:
-    """How the next token is chosen."""
-
-    temperature: float = 1.0
-    """Logits are divided by this; 0 always takes the most likely token."""
-    top_k: int | None = None
-    """Only the k most likely tokens."""
-    top_p: float | None = None
-    """Only the most likely tokens whose probabilities sum to at least this."""
-    min_p: float | None = None
-    """Only tokens at least this times as likely as the most likely one."""
-    repetition_penalty: float = 1.0
-    """Tokens that occurred: positive logits are divided by this, negative ones multiplied."""
-
-    def __post_init__(self) -> None:
-        require_non_negative("temperature", self.temperature)
-        require_positive("repetition_penalty", self.repetition_penalty)
-        if self.top_k is not None:
-            require_int("top_k", self.top_k)
-        for name in ("top_p", "min_p"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value <= 1:
-                raise UserError(f"{name} must be above 0 and at most 1, not {value!r}")
 
 
 def penalize_repetition(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:

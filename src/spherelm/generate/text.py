@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.generate.engine import Engine
-from spherelm.generate.sampling import Sampling
+from spherelm.generate.settings import PLAIN, Sampling
 
 INCOMPLETE = "\ufffd"
 """What stands for a letter of which only some bytes have come."""
@@ -71,8 +71,7 @@ def stream_text(
     prompts: Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
-    sampling: Sampling | None = None,
-    seed: int = 0,
+    sampling: Sampling = PLAIN,
     stop: Sequence[str] = (),
 ) -> Iterator[tuple[int, str]]:
     """Pieces of text as they become certain, each with the number of its prompt.
@@ -80,14 +79,11 @@ def stream_text(
     A sequence ends at the first stop string, which is left out, or where the document ends.
     """
     if any(not s for s in stop):
-        raise UserError("a stop string is empty; give it at least one letter")
+        raise UserError("a stop string is empty; give it at least one character")
     streams = [TextStream(tokenizer, prompt, stop) for prompt in prompts]
+    end = {tokenizer.end_of_document}
     for tokens in engine.stream(
-        prompts,
-        max_new_tokens=max_new_tokens,
-        sampling=sampling,
-        seed=seed,
-        stop_ids={tokenizer.end_of_document},
+        prompts, max_new_tokens=max_new_tokens, sampling=sampling, stop_ids=end
     ):
         for i, (stream, token) in enumerate(zip(streams, tokens, strict=True)):
             if not stream.stopped and (piece := stream.push(token)):
@@ -105,20 +101,13 @@ def generate_text(
     prompts: Sequence[Sequence[int]],
     *,
     max_new_tokens: int,
-    sampling: Sampling | None = None,
-    seed: int = 0,
+    sampling: Sampling = PLAIN,
     stop: Sequence[str] = (),
 ) -> list[str]:
     """The continuation of each prompt."""
     texts = [""] * len(prompts)
     for i, piece in stream_text(
-        engine,
-        tokenizer,
-        prompts,
-        max_new_tokens=max_new_tokens,
-        sampling=sampling,
-        seed=seed,
-        stop=stop,
+        engine, tokenizer, prompts, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop
     ):
         texts[i] += piece
     return texts

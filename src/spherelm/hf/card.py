@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from spherelm import __version__, records
 from spherelm.config import RunConfig
 from spherelm.config_io import to_toml
 from spherelm.model.flops import count_parameters
-from spherelm.train.metrics import read_metrics
+from spherelm.runs.metrics import read_metrics
 
 LOSS_ROWS = 8
 """Measured losses in the card, evenly spread, the last one included."""
@@ -27,34 +28,37 @@ ABOUT = {
         "(arXiv:2410.01131), in the form of Llama"
     ),
 }
+TO_TRAIN_FURTHER = {
+    "plain": (
+        "To train further, call `model.retract_()` after each optimizer step (with "
+        "`transformers.Trainer`, in a callback's `on_optimizer_step`) and use no weight decay."
+    ),
+    "folded": (
+        "The scales s_u, s_nu and s_z are folded into the matrices, for inference; to train "
+        "further, export without `--fold`."
+    ),
+}
 
 
-def model_card(
-    name: str, run: RunConfig, losses: list[dict[str, Any]], folded: bool, has_tokenizer: bool
-) -> str:
+def model_card(name: str, run: RunConfig, losses: Sequence[dict[str, Any]], folded: bool) -> str:
     """README.md of an exported folder."""
     quoted = json.dumps(name)
     trust = ", trust_remote_code=True" if run.model.arch == "ngpt" else ""
-    use = (
-        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
-        f"model = AutoModelForCausalLM.from_pretrained({quoted}{trust})\n"
-    )
-    if has_tokenizer:
-        use += (
-            f"tokenizer = AutoTokenizer.from_pretrained({quoted}{trust})\n"
-            'prompt = tokenizer("def main(", return_tensors="pt")\n'
-            "print(tokenizer.decode(model.generate(**prompt, max_new_tokens=64)[0]))\n"
-        )
     parts = [
         f"---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags: [{run.model.arch}, "
         "spherelm]\n---",
         f"# {_as_text(name)}",
         f"{count_parameters(run.model).total / 1e6:,.1f}M parameters; {ABOUT[run.model.arch]}. "
         f"Trained and exported with spherelm {__version__}.",
-        f"## Use\n\n```python\n{use}```",
+        "## Use\n\n```python\n"
+        "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
+        f"model = AutoModelForCausalLM.from_pretrained({quoted}{trust})\n"
+        f"tokenizer = AutoTokenizer.from_pretrained({quoted}{trust})\n"
+        'prompt = tokenizer("def main(", return_tensors="pt")\n'
+        "print(tokenizer.decode(model.generate(**prompt, max_new_tokens=64)[0]))\n```",
     ]
     if run.model.arch == "ngpt":
-        parts.append(_training_note(folded))
+        parts.append(TO_TRAIN_FURTHER["folded" if folded else "plain"])
     parts.append(f"## Measured losses\n\n{_loss_table(losses)}")
     parts.append(f"## Training configuration\n\n```toml\n{to_toml(run)}```")
     return "\n\n".join(parts) + "\n"
@@ -66,34 +70,19 @@ def _as_text(name: str) -> str:
     return re.sub(r"([\\`*_{}\[\]()<>#+!|~&@:-])", r"\\\1", shown)
 
 
-def _training_note(folded: bool) -> str:
-    if folded:
-        return (
-            "The scales s_u, s_nu and s_z are folded into the matrices, for inference; to train "
-            "further, export without `--fold`."
-        )
-    return (
-        "To train further, call `model.retract_()` after each optimizer step (with "
-        "`transformers.Trainer`, in a callback's `on_optimizer_step`) and use no weight decay."
-    )
-
-
-def _loss_table(losses: list[dict[str, Any]]) -> str:
+def _loss_table(losses: Sequence[dict[str, Any]]) -> str:
     if not losses:
         return "None were recorded with this model."
+    if len(losses) > LOSS_ROWS:
+        last = len(losses) - 1
+        losses = [losses[round(i * last / (LOSS_ROWS - 1))] for i in range(LOSS_ROWS)]
     rows = [
         f"| {r['step']:,} | {r['tokens']:,} | {r['val_loss']:.4f} | "
         f"{format(r['val_bits_per_byte'], '.4f') if 'val_bits_per_byte' in r else '-'} |"
-        for r in _spread(losses)
+        for r in losses
     ]
     head = "| step | tokens | validation loss (nats per token) | bits per byte |\n|---|---|---|---|"
     return "\n".join([head, *rows])
-
-
-def _spread(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if len(rows) <= LOSS_ROWS:
-        return rows
-    return [rows[round(i * (len(rows) - 1) / (LOSS_ROWS - 1))] for i in range(LOSS_ROWS)]
 
 
 def read_losses(metrics: Path, until: int, began: int | None) -> list[dict[str, Any]]:
@@ -113,6 +102,5 @@ def check_losses(line: object, where: Path) -> dict[str, Any]:
     for name in ("step", "tokens"):
         records.field(line, name, int, where)
     for name in ("val_loss", "val_bits_per_byte"):
-        if name == "val_loss" or name in line:
-            records.field(line, name, (int, float), where)
+        records.field({"val_bits_per_byte": 0.0, **line}, name, (int, float), where)
     return line

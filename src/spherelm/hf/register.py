@@ -1,9 +1,14 @@
+# mypy: disable-error-code="misc"
 """nGPT inside Hugging Face transformers.
 
 `import spherelm.hf.register` registers the classes, after which `from_pretrained` of the Auto
 classes and everything built on it load an exported folder without `trust_remote_code`. Exporting
 and loading natively need no transformers.
 """
+
+from __future__ import annotations
+
+from typing import Any
 
 from spherelm.errors import UserError
 
@@ -14,12 +19,24 @@ except ImportError as error:
         "spherelm.hf.register needs the package transformers: pip install 'spherelm[hf]'"
     ) from error
 
-from spherelm.hf.callback import RetractionCallback
 from spherelm.hf.remote_code.configuration_spherelm import NGPTConfig
 from spherelm.hf.remote_code.modeling_spherelm import NGPTForCausalLM, NGPTModel
+from spherelm.model.sphere import retract_
+
+__all__ = ["NGPTConfig", "NGPTForCausalLM", "NGPTModel", "RetractionCallback"]
 
 transformers.AutoConfig.register(NGPTConfig.model_type, NGPTConfig, exist_ok=True)
 transformers.AutoModel.register(NGPTConfig, NGPTModel, exist_ok=True)
 transformers.AutoModelForCausalLM.register(NGPTConfig, NGPTForCausalLM, exist_ok=True)
 
-__all__ = ["NGPTConfig", "NGPTForCausalLM", "NGPTModel", "RetractionCallback"]
+
+class RetractionCallback(transformers.TrainerCallback):
+    """Puts the model, however it is wrapped, back on the sphere after each optimizer step.
+
+    nGPT wants `weight_decay=0.0`; all else of `transformers.Trainer` is as ever.
+    """
+
+    def on_optimizer_step(
+        self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
+    ) -> None:
+        retract_(model)

@@ -1,7 +1,7 @@
 """Tokenizer files for Hugging Face that give the same ids as spherelm's tokenizer.
 
 Text is text in both: nothing is put before or after it, and a special token spelt out in a text is
-encoded letter by letter (`split_special_tokens`).
+encoded character by character (`split_special_tokens`).
 """
 
 from __future__ import annotations
@@ -42,37 +42,23 @@ def write_tokenizer(folder: Path, tokenizer: Tokenizer, context: int) -> None:
 
 def byte_tokenizer_json() -> dict[str, Any]:
     """`ByteTokenizer` as a byte-level BPE that merges nothing: id = byte, 256 ends a document."""
-    alphabet = _byte_alphabet()
-    end = ByteTokenizer.end_of_document
+    byte_level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    end = {"id": ByteTokenizer.end_of_document, "content": END_OF_TEXT, "special": True}
+    plain = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            {
-                "id": end,
-                "content": END_OF_TEXT,
-                "single_word": False,
-                "lstrip": False,
-                "rstrip": False,
-                "normalized": False,
-                "special": True,
-            }
-        ],
+        "added_tokens": [{**end, **plain}],
         "normalizer": None,
-        "pre_tokenizer": {
-            "type": "ByteLevel",
-            "add_prefix_space": False,
-            "trim_offsets": True,
-            "use_regex": False,
-        },
+        "pre_tokenizer": byte_level,
         "post_processor": None,
-        "decoder": {
-            "type": "ByteLevel",
-            "add_prefix_space": False,
-            "trim_offsets": True,
-            "use_regex": False,
-        },
+        "decoder": byte_level,
         "model": {
             "type": "BPE",
             "dropout": None,
@@ -82,16 +68,16 @@ def byte_tokenizer_json() -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {alphabet[byte]: byte for byte in range(256)},
+            "vocab": {character: byte for byte, character in enumerate(_byte_alphabet())},
             "merges": [],
         },
     }
 
 
 def _byte_alphabet() -> list[str]:
-    """The letter that stands for each byte in a byte-level BPE.
+    """The character that stands for each byte in a byte-level BPE.
 
-    Bytes that print stand for themselves, the others for the letters from U+0100 on, in order.
+    Bytes that print stand for themselves, the others for the characters from U+0100 on, in order.
     """
     prints = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     substitutes = iter(range(0x100, 0x200))

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from spherelm.errors import UserError
 from spherelm.ops.names import Update
-from spherelm.validate import require_bool, require_choice, require_int, require_positive
+from spherelm.validate import check_fields
 
 Arch = Literal["gpt", "ngpt"]
 ScaleMode = Literal["vector", "scalar", "fixed"]
@@ -98,47 +98,35 @@ class ModelConfig:
     """Factors on the logits, one per token of the vocabulary (nGPT)."""
 
     def __post_init__(self) -> None:
-        require_choice("arch", self.arch, get_args(Arch))
-        require_choice("update", self.update, get_args(Update))
-        for name in ("vocab_size", "d_model", "n_layers", "n_heads", "context"):
-            require_int(name, getattr(self, name))
-        for name in ("n_kv_heads", "d_mlp"):
-            if getattr(self, name) is not None:
-                require_int(name, getattr(self, name))
-        for name in ("qk_norm", "gpt_qk_norm", "signed_alpha", "normalize_in_forward"):
-            require_bool(name, getattr(self, name))
-        require_bool("tie_embeddings", self.tie_embeddings)
-        require_positive("rope_base", self.rope_base)
-        if self.init_std is not None:
-            require_positive("init_std", self.init_std)
+        check_fields(self, "model.")
         if self.d_model % self.n_heads:
             raise UserError(
-                f"d_model must be divisible by n_heads, not {self.d_model} by {self.n_heads}"
+                f"model.n_heads must divide model.d_model = {self.d_model}, not be {self.n_heads}"
             )
         if self.d_k % 2:
             raise UserError(
-                f"d_model / n_heads must be even, since RoPE turns pairs of coordinates, "
+                f"model.d_model / model.n_heads must be even: RoPE rotates pairs of coordinates, "
                 f"not {self.d_model} / {self.n_heads} = {self.d_k}"
             )
         if self.n_heads % self.kv_heads:
             raise UserError(
-                f"n_kv_heads must divide n_heads = {self.n_heads}, not be {self.kv_heads}"
+                f"model.n_kv_heads must divide model.n_heads = {self.n_heads}, not {self.kv_heads}"
             )
         for name in SCALE_NAMES:
-            _check_scale(name, getattr(self, name))
+            check_fields(getattr(self, name), f"model.{name}.")
         if self.arch == "gpt":
             self._forbid_ngpt_fields()
         elif self.init_std is not None:
-            raise UserError("init_std belongs to arch = 'gpt'; nGPT's rows start with unit norm")
+            raise UserError("model.init_std is for GPT alone; nGPT's rows start with unit norm")
         elif self.gpt_qk_norm:
-            raise UserError("gpt_qk_norm belongs to arch = 'gpt'; nGPT's field is qk_norm")
+            raise UserError("model.gpt_qk_norm is for GPT alone; nGPT's field is model.qk_norm")
 
     def _forbid_ngpt_fields(self) -> None:
         ngpt_only = ("update", "qk_norm", "signed_alpha", "normalize_in_forward", *SCALE_NAMES)
         defaults = {f.name: f.default for f in dataclasses.fields(self)}
         for name in ngpt_only:
             if getattr(self, name) != defaults[name]:
-                raise UserError(f"{name} belongs to arch = 'ngpt'; a GPT has no such thing")
+                raise UserError(f"model.{name} is for nGPT alone; a GPT has no such thing")
 
     @property
     def d_k(self) -> int:
@@ -184,12 +172,3 @@ class ModelConfig:
             scale=paper_scale if given.scale is None else given.scale,
             mode=given.mode,
         )
-
-
-def _check_scale(name: str, scale: object) -> None:
-    if not isinstance(scale, ScaleConfig):
-        raise UserError(f"{name} must be a ScaleConfig(init, scale, mode), not {scale!r}")
-    require_choice(f"{name}.mode", scale.mode, get_args(ScaleMode))
-    for field in ("init", "scale"):
-        if getattr(scale, field) is not None:
-            require_positive(f"{name}.{field}", getattr(scale, field))

@@ -29,14 +29,23 @@ from spherelm.ops.interface import Operations
 from spherelm.ops.reference import at_least_float32
 
 
-def scaled_matrices(model: Transformer) -> dict[str, Tensor]:
-    """The matrices into which factors are folded, by name, at least in float32: W_u, W_ν and
-    E_output, which stands beside E_input from now on where the two were one."""
+@torch.no_grad()
+def folded_state(model: Transformer) -> dict[str, Tensor]:
+    """The state of an nGPT with s_u, s_ν·sqrt(D) and s_z multiplied into the matrices, for export.
+
+    s_qk stays, for it acts after the norm. Tied embeddings part: E_output alone carries s_z. What
+    is stored in bfloat16 stays so, and is rounded once more.
+    """
     scaled = {"E_output": model.scaled_output_embedding(torch.float32)}
     for name, module in model.named_modules():
         if isinstance(module, MLP):
             scaled[f"{name}.W_u"], scaled[f"{name}.W_nu"], _ = module.matrices(torch.float32)
-    return scaled
+    kept = {
+        name: tensor
+        for name, tensor in model.state_dict().items()
+        if not name.endswith(("s_u.stored", "s_nu.stored", "s_z.stored"))
+    }
+    return kept | {name: tensor.to(model.E_input.dtype) for name, tensor in scaled.items()}
 
 
 class FoldedTransformer(Transformer):

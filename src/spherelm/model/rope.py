@@ -8,7 +8,7 @@ That holds for GPT, and for nGPT while s_qk is one number. A vector s_qk multipl
 *after* they were turned, as the paper has it, and different factors within a pair see where it was
 turned to: nGPT's scores then also depend on absolute positions. So a text that does not begin at
 position 0 (padded on the left, or behind another document in a row) gets other logits than alone,
-unless its positions are given: `position_ids`, such as `restarting_positions`.
+unless its positions are given: `position_ids`, such as `data.loader.restarting_positions`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,6 @@ from typing_extensions import Self
 from spherelm.errors import UserError
 from spherelm.free_memory import require_memory
 
-WORTH_ASKING = 2**28
-"""Bytes from which on we ask whether there is memory."""
-
 
 def rope_table(
     length: int,
@@ -34,36 +31,16 @@ def rope_table(
     dtype: torch.dtype = torch.float32,
 ) -> Tensor:
     """cos and sin of every position and pair, computed in float64: (2, T, K/2)."""
-    if device is not None and device.type == "mps":  # has no float64
+    device = torch.get_default_device() if device is None else device
+    if device.type == "mps":  # has no float64
         return rope_table(length, d_k, base, torch.device("cpu"), dtype).to(device)
-    if device is None or device.type != "meta":
-        _check_fits(length, d_k, device)
+    needed = 20 * length * d_k  # an angle, its cosine and sine in float64, and both in float32
+    if needed > 2**28 and device.type != "meta":  # less is not worth asking for
+        require_memory(f"a table of {length:,} positions", needed, device, "use a shorter context")
     exponents = torch.arange(0, d_k, 2, dtype=torch.float64, device=device) / d_k
     positions = torch.arange(length, dtype=torch.float64, device=device)
     angles = torch.outer(positions, base**-exponents)
     return torch.stack((angles.cos(), angles.sin())).to(dtype)
-
-
-def _check_fits(length: int, d_k: int, device: torch.device | None) -> None:
-    """Refuse a table that would not fit: an angle, its cosine and sine in float64, and both."""
-    needed = 20 * length * d_k
-    if needed > WORTH_ASKING:
-        device = torch.get_default_device() if device is None else device
-        if device.type != "meta":
-            what = f"a table of {length:,} positions"
-            require_memory(what, needed, device, "use a shorter context")
-
-
-def restarting_positions(documents: Tensor) -> Tensor:
-    """Positions that count from 0 in every document of a row: (B, T) -> (B, T)
-
-    `documents` numbers the document of each token; neighbours of one number belong together. The
-    same serves a row padded on the left: 0 for the padding, 1 for the text.
-    """
-    index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
-    begins = torch.ones_like(documents, dtype=torch.bool)
-    begins[:, 1:] = documents[:, 1:] != documents[:, :-1]
-    return index - torch.where(begins, index, 0).cummax(dim=1).values
 
 
 class RopeTable(nn.Module):

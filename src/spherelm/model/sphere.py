@@ -12,8 +12,9 @@ place; the owner and the name stay, and are found inside any wrapper.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from torch import Tensor, nn
@@ -55,15 +56,12 @@ class UnitMatrix(NamedTuple):
     @torch.no_grad()
     def retract_(self) -> None:
         """Put every vector on the sphere, in place."""
-        if _splits_vectors(self.parameter, self.dim):  # each process holds a part of each vector
-            sharded = self.parameter.data
-            assert isinstance(sharded, DTensor)
-            whole = _normalized(sharded.full_tensor(), self.dim)
-            mesh, placements = sharded.device_mesh, sharded.placements
-            shares = distribute_tensor(whole, mesh, placements, src_data_rank=None)
-            local_rows(sharded).copy_(local_rows(shares))
+        local = local_rows(self.parameter)
+        if splits_vectors(self.parameter, self.dim):  # each process holds a part of each vector
+            whole = _normalized(self.parameter.full_tensor(), self.dim)
+            mesh, placements = self.parameter.device_mesh, self.parameter.placements
+            local.copy_(distribute_tensor(whole, mesh, placements, src_data_rank=None).to_local())
         else:
-            local = local_rows(self.parameter)
             local.copy_(_normalized(local, self.dim))
 
 
@@ -90,8 +88,9 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
         mark: dict[str, int] | None = module.__dict__.get(MARK)
         marked |= mark is not None
         for name, dim in (mark or {}).items():
-            matrix = _marked_parameter(module, name, f"{path}.{name}" if path else name)
-            found.setdefault(id(matrix.parameter), matrix._replace(dim=dim))  # tied: once
+            full_name = f"{path}.{name}".removeprefix(".")
+            matrix = UnitMatrix(full_name, _marked_parameter(module, name, full_name), dim)
+            found.setdefault(id(matrix.parameter), matrix)  # tied: once
     if not marked:
         raise UserError(
             f"{type(model).__name__} holds no matrices of spherelm's: give a spherelm.Transformer "
@@ -100,23 +99,16 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
     return list(found.values())
 
 
-def _marked_parameter(module: nn.Module, name: str, path: str) -> UnitMatrix:
-    try:
+def _marked_parameter(module: nn.Module, name: str, full_name: str) -> nn.Parameter:
+    with contextlib.suppress(AttributeError):
         parameter = module.get_parameter(name)
-    except AttributeError:
-        parameter = None
-    if parameter is None or parameter.ndim != 2:
-        raise UserError(
-            f"{path} is no matrix any more, so that its vectors cannot be normalized; a wrapper "
-            "that flattens parameters (FSDP1) or parametrizes them does not go with nGPT: use "
-            "FSDP2's fully_shard"
-        )
-    return UnitMatrix(path, parameter, -1)
-
-
-def is_spherical(model: nn.Module) -> bool:
-    """Whether there are matrices in this model whose vectors live on the unit sphere."""
-    return bool(unit_matrices(model))
+        if parameter.ndim == 2:
+            return parameter
+    raise UserError(
+        f"{full_name} is not a matrix any more, so that its vectors cannot be normalized; "
+        "a wrapper that flattens parameters (FSDP1) or parametrizes them does not go with nGPT: "
+        "use FSDP2's fully_shard"
+    )
 
 
 def row_norms(matrix: Tensor) -> Tensor:
@@ -136,15 +128,14 @@ def local_rows(matrix: Tensor) -> Tensor:
 def check_rows_whole(model: nn.Module) -> None:
     """Refuse a model whose vectors are split over devices: their norms would come out wrong."""
     for name, matrix in matrices(model):
-        if _splits_vectors(matrix, -1):
-            assert isinstance(matrix, DTensor)
+        if splits_vectors(matrix):
             raise UserError(
                 f"{name} is sharded as {matrix.placements}, which splits its row vectors; "
                 f"only dimension 0 may be sharded"
             )
 
 
-def _splits_vectors(matrix: Tensor, dim: int) -> bool:
+def splits_vectors(matrix: Tensor, dim: int = -1) -> TypeGuard[DTensor]:
     """Whether no process holds the vectors along `dim` whole."""
     if not isinstance(matrix, DTensor):
         return False

@@ -21,7 +21,7 @@ from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.rope import RopeTable
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read, mark_matrices, retract_strays_
-from spherelm.ops.interface import IGNORE_INDEX
+from spherelm.ops.names import IGNORE_INDEX
 from spherelm.ops.reference import at_least_float32, normalize
 from spherelm.validate import require_int
 

@@ -59,7 +59,7 @@ def choose_attention(backend: AttentionBackend, device: torch.device) -> Attend:
     """Attention by this backend on CUDA; by PyTorch's choice on any other device."""
     require_choice("attention", backend, get_args(AttentionBackend))
     if backend == "fa4" and (why := flash4.unavailable()):
-        raise UserError(f"attention fa4 cannot run here: {why}")
+        raise UserError(f"attention fa4 is not available here: {why}")
     if device.type != "cuda":
         return attend_plainly
     if backend == "auto":
@@ -82,7 +82,7 @@ def flash_attention_3(backend: AttentionBackend) -> Iterator[None]:
     try:
         activate_flash_attention_impl("FA3")
     except (ImportError, ModuleNotFoundError, ValueError) as error:
-        raise UserError(f"attention fa3 cannot run here: {error}") from None
+        raise UserError(f"attention fa3 is not available here: {error}") from None
     try:
         yield
     finally:

@@ -14,8 +14,11 @@ from spherelm.errors import UserError
 from spherelm.ops.names import Precision
 
 
-def choose_device(name: str) -> torch.device:
-    """The device called `name`; "auto" is CUDA, then Apple's MPS, then the CPU."""
+def choose_device(name: str, field: str = "train.device") -> torch.device:
+    """The device called `name`; "auto" is CUDA, then Apple's MPS, then the CPU.
+
+    `field` is where the name was given, for the message where there is no such device.
+    """
     if name == "auto":
         if torch.cuda.is_available():
             name = "cuda"
@@ -24,13 +27,13 @@ def choose_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UserError(f"train.device must be auto, cpu, cuda or mps, not {name!r}") from None
+        raise UserError(f"{field} must be auto, cpu, cuda or mps, not {name!r}") from None
     if device.type == "cuda" and not torch.cuda.is_available():
-        raise UserError("train.device is cuda, but this machine shows no CUDA device; use cpu")
+        raise UserError(f"{field} is cuda, but this machine shows no CUDA device; use cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise UserError(f"train.device is {name}, but there are {torch.cuda.device_count()} GPUs")
+        raise UserError(f"{field} is {name}, but there are {torch.cuda.device_count()} GPUs")
     if device.type == "mps" and not torch.backends.mps.is_available():
-        raise UserError("train.device is mps, but this machine has none; use cpu")
+        raise UserError(f"{field} is mps, but this machine has none; use cpu")
     return device
 
 
@@ -65,10 +68,14 @@ def prepare_torch(seed: int, deterministic: bool) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took."""
+    """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took.
+
+    0 where the system does not say.
+    """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
-
-    import resource  # which Windows does not have, and reading a model does not need
-
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
     return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -16,9 +16,6 @@ from typing import Any, Protocol
 from torch import Tensor
 from typing_extensions import Self
 
-IGNORE_INDEX = -100
-"""A target with this value does not count in the loss."""
-
 Operand = Any
 """The matrices of one product as a set of operations takes them; no one else looks inside."""
 

@@ -21,3 +21,6 @@ Update = Literal["lerp", "slerp", "riemannian"]
 
 Precision = Literal["auto", "fp32", "bf16"]
 """Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
+
+IGNORE_INDEX = -100
+"""A target with this value does not count in the loss."""

@@ -22,7 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from spherelm.ops.interface import IGNORE_INDEX, Operand
+from spherelm.ops.interface import Operand
+from spherelm.ops.names import IGNORE_INDEX
 
 NORM_EPS = 1e-12
 """Lengths below this count as this: Norm(0) is 0, not NaN. Far below any length that occurs."""

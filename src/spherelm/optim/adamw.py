@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, overload
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 
 from spherelm.errors import UserError
-from spherelm.model.sphere import local_rows, unit_matrices
+from spherelm.model.sphere import local_rows, splits_vectors, unit_matrices
 from spherelm.ops.choose import choose_adamw
 from spherelm.ops.names import Kernels
 from spherelm.ops.reference import normalize
@@ -31,36 +30,28 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
     GPT decays its matrices; nGPT decays nothing, and its matrices are retracted after each step.
     """
-    on_sphere = unit_matrices(model)
-    if on_sphere and weight_decay:
+    found = unit_matrices(model)
+    if found and weight_decay:
         raise UserError(
             f"weight_decay must be 0 for nGPT, whose weights have unit norm, not {weight_decay}"
         )
-    if any(matrix.dim != -1 for matrix in on_sphere):
+    if any(matrix.dim != -1 for matrix in found):
         raise UserError(
             "spherelm.AdamW is for spherelm.Transformer; for the exported model use an optimizer "
             "of torch with attach_retraction"
         )
-    spherical = {id(matrix.parameter) for matrix in on_sphere}
+    spherical = {id(matrix.parameter) for matrix in found}
     trained = [p for p in model.parameters() if p.requires_grad]
-    groups: list[dict[str, Any]] = [
-        {
-            "params": [p for p in trained if id(p) in spherical],
-            "weight_decay": 0.0,
-            "on_sphere": True,
-        },
-        {
-            "params": [p for p in trained if p.ndim == 2 and id(p) not in spherical],
-            "weight_decay": weight_decay,
-            "on_sphere": False,
-        },
-        {
-            "params": [p for p in trained if p.ndim != 2],
-            "weight_decay": 0.0,
-            "on_sphere": False,
-        },
+    groups = (
+        (True, 0.0, [p for p in trained if id(p) in spherical]),
+        (False, weight_decay, [p for p in trained if p.ndim == 2 and id(p) not in spherical]),
+        (False, 0.0, [p for p in trained if p.ndim != 2]),
+    )
+    return [
+        {"params": params, "weight_decay": decay, "on_sphere": on_sphere}
+        for on_sphere, decay, params in groups
+        if params
     ]
-    return [group for group in groups if group["params"]]
 
 
 class AdamW(torch.optim.AdamW):
@@ -102,39 +93,37 @@ class AdamW(torch.optim.AdamW):
         gradients = [p.grad for group in self.param_groups for p in group["params"]]
         torch._foreach_mul_([local_rows(g) for g in gradients if g is not None], factor)
 
-    @overload
-    def step(self, closure: None = None) -> None: ...
-    @overload
-    def step(self, closure: Callable[[], float]) -> float: ...
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """One step; returns the loss that `closure` computes, where one is given."""
+        loss = None if closure is None else torch.enable_grad()(closure)()
         update = self._own_update()
-        if update is None:
-            loss = _plain_step()(self, closure)
-            for group in self.param_groups:
-                if group["on_sphere"]:
-                    for matrix in group["params"]:
-                        rows = local_rows(matrix)
-                        rows.copy_(normalize(rows))
+        if update is not None:
+            self._step_by(update)
             return loss
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        self._step_by(update)
+        plain: Any = torch.optim.AdamW.step
+        if getattr(plain, "hooked", False):  # as ours is: a user's hooks would run twice
+            plain = plain.__wrapped__
+        plain(self)
+        for group in self.param_groups:
+            if group["on_sphere"]:
+                for matrix in group["params"]:
+                    rows = local_rows(matrix)
+                    rows.copy_(normalize(rows))
         return loss
 
     def _own_update(self) -> Callable[..., None] | None:
         """What computes the step in torch's place, if anything does."""
         held = [p for group in self.param_groups for p in group["params"]]
-        if not all(map(_rows_are_whole, held)):
+        if any(map(splits_vectors, held)):
             return None
         return choose_adamw(self._kernels, list(map(local_rows, held)))
 
     def _step_by(self, update: Callable[..., None]) -> None:
         for group in self.param_groups:
             # The state is torch.optim.AdamW's own, so that checkpoints do not know who wrote it.
-            params, grads, exp_avgs, exp_avg_sqs, steps = _lists(5)
+            lists: list[list[Tensor]] = [[] for _ in range(5)]
+            params, grads, exp_avgs, exp_avg_sqs, steps = lists
             self._init_group(  # type: ignore[no-untyped-call]
                 group, params, grads, exp_avgs, exp_avg_sqs, [], steps
             )
@@ -142,7 +131,7 @@ class AdamW(torch.optim.AdamW):
                 continue
             torch._foreach_add_(steps, 1)
             by_step: dict[int, list[list[Tensor]]] = defaultdict(list)
-            for count, *tensors in zip(steps, params, grads, exp_avgs, exp_avg_sqs, strict=True):
+            for *tensors, count in zip(*lists, strict=True):
                 by_step[int(count)].append([local_rows(x) for x in tensors])
             for step, entries in by_step.items():
                 update(
@@ -156,26 +145,6 @@ class AdamW(torch.optim.AdamW):
                     factor=self._factor,
                 )
         self._factor = None
-
-
-def _plain_step() -> Callable[..., Any]:
-    """`torch.optim.AdamW.step` without the hooks that torch wraps it in once it has been used.
-
-    Our own step is wrapped likewise; with both, hooks of a user would run twice.
-    """
-    step: Any = torch.optim.AdamW.step
-    return step.__wrapped__ if getattr(step, "hooked", False) else step
-
-
-def _lists(count: int) -> tuple[list[Tensor], ...]:
-    return tuple([] for _ in range(count))
-
-
-def _rows_are_whole(x: Tensor) -> bool:
-    """Whether no row of a matrix is split between processes."""
-    return not isinstance(x, DTensor) or all(
-        p.is_replicate() or p.is_shard(0) for p in x.placements
-    )
 
 
 def attach_retraction(

@@ -10,16 +10,20 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from spherelm.errors import UserError, nearest
-from spherelm.model.config import ModelConfig, ScaleMode
+from spherelm.model.config import ModelConfig
 
 Table = Literal["init", "scalar", "norm"]
-Changes = Callable[[ModelConfig], dict[str, Any]]
-"""What a row replaces in the base's fields."""
-
+COLUMNS = {
+    "s_qk": ("s_qk",),
+    "s_u": ("s_u", "s_nu"),
+    "s_z": ("s_z",),
+    "alpha": ("alpha_attn", "alpha_mlp"),
+}
+"""The tables' columns: s_u and s_ν change together, and so do α_A and α_M."""
 BASELINE_LOSS = 2.252
 """Validation loss of the paper's unchanged nGPT; the other rows give theirs as a change in %."""
 
@@ -45,39 +49,36 @@ class Reported:
 
 @dataclass(frozen=True)
 class Ablation:
-    """One row: its name, its change and what the paper reports for it."""
+    """One row: its name, what the paper reports for it, and what it changes."""
 
     name: str
-    changes: Changes
     reported: Reported
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Fields of the model that it replaces."""
+    factors: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """What it replaces in the factors of a column; a function gives a value for d_model."""
 
 
 def ablate(base: ModelConfig, name: str) -> ModelConfig:
     """The config of the row called `name`, made from `base`, an nGPT."""
     if base.arch != "ngpt":
         raise UserError(
-            f"the paper's ablations are of nGPT; arch must be 'ngpt', not {base.arch!r}"
+            f"the paper's ablations are of nGPT; model.arch must be 'ngpt', not {base.arch!r}"
         )
     rows = {row.name: row for table in TABLES.values() for row in table}
     if name not in rows:
         raise UserError(f"unknown ablation {name!r}; {nearest(name, rows)}")
-    return dataclasses.replace(base, **rows[name].changes(base))
+    changes = dict(rows[name].fields)
+    for column, values in rows[name].factors.items():
+        now = {key: v(base.d_model) if callable(v) else v for key, v in values.items()}
+        changes |= {n: dataclasses.replace(getattr(base, n), **now) for n in COLUMNS[column]}
+    return dataclasses.replace(base, **changes)
 
 
 def names(table: Table) -> list[str]:
     """The rows of a table, in the paper's order; `baseline` comes first in each."""
     return [row.name for row in TABLES[table]]
 
-
-# --- changes -------------------------------------------------------------------------------------
-
-_COLUMNS = {
-    "s_qk": ("s_qk",),
-    "s_u": ("s_u", "s_nu"),
-    "s_z": ("s_z",),
-    "alpha": ("alpha_attn", "alpha_mlp"),
-}
-"""The tables' columns: s_u and s_ν change together, and so do α_A and α_M."""
 
 _Value = float | Callable[[int], float]
 """A number, or one that follows d_model."""
@@ -91,45 +92,6 @@ def _inverse_root(d_model: int) -> float:
     return 1 / math.sqrt(d_model)
 
 
-def _set(**fields: Any) -> Changes:
-    return lambda base: fields
-
-
-def _start(column: str, *, init: _Value, scale: _Value) -> Changes:
-    """Other init and scale for the factors of a column."""
-
-    def changes(base: ModelConfig) -> dict[str, Any]:
-        def at(value: _Value) -> float:
-            return value(base.d_model) if callable(value) else value
-
-        return {
-            name: dataclasses.replace(getattr(base, name), init=at(init), scale=at(scale))
-            for name in _COLUMNS[column]
-        }
-
-    return changes
-
-
-def _modes(columns: dict[str, ScaleMode]) -> Changes:
-    """Other modes for the factors of some columns.
-
-    The paper prints one number for scalar s_u and s_ν. Ours are two, which is the same model: Norm
-    makes the MLP's output blind to a scalar on u, so only the one on ν acts.
-    """
-
-    def changes(base: ModelConfig) -> dict[str, Any]:
-        return {
-            name: dataclasses.replace(getattr(base, name), mode=mode)
-            for column, mode in columns.items()
-            for name in _COLUMNS[column]
-        }
-
-    return changes
-
-
-# --- the tables ----------------------------------------------------------------------------------
-
-
 def _init_row(
     column: str,
     label: str,
@@ -141,14 +103,13 @@ def _init_row(
     scale: _Value,
 ) -> Ablation:
     reported = Reported(accuracy, loss_percent, {column: mean})
-    return Ablation(f"{column}-{label}", _start(column, init=init, scale=scale), reported)
+    factors = {column: {"init": init, "scale": scale}}
+    return Ablation(f"{column}-{label}", reported, factors=factors)
 
 
 _INIT = (
     Ablation(
-        "baseline",
-        _set(),
-        Reported(54.44, 0.0, {"s_qk": (1.51,), "s_u": (1.24, 1.12), "s_z": (60.8,)}),
+        "baseline", Reported(54.44, 0.0, {"s_qk": (1.51,), "s_u": (1.24, 1.12), "s_z": (60.8,)})
     ),
     _init_row("s_qk", "init-0.33", (1.36,), 54.67, -0.33, init=0.33, scale=_inverse_root),
     _init_row("s_qk", "init-0.05", (1.01,), 53.69, -0.09, init=0.05, scale=_inverse_root),
@@ -179,11 +140,16 @@ def _mode_row(
     scalar: tuple[str, ...] = (),
     fixed: tuple[str, ...] = (),
 ) -> Ablation:
-    modes: dict[str, ScaleMode] = dict.fromkeys(fixed, "fixed")
-    modes |= dict.fromkeys(scalar, "scalar")
+    """A row of other modes.
+
+    The paper prints one number for scalar s_u and s_ν. Ours are two, which is the same model: Norm
+    makes the MLP's output blind to a scalar on u, so only the one on ν acts.
+    """
+    modes = dict.fromkeys(fixed, "fixed") | dict.fromkeys(scalar, "scalar")
     name = "-".join(f"{column}-{mode}" for column, mode in modes.items()) or "baseline"
     means = {"s_qk": (s_qk,), "s_u": s_u, "s_z": (s_z,), "alpha": alpha}
-    return Ablation(name, _modes(modes), Reported(accuracy, loss_percent, means))
+    factors = {column: {"mode": mode} for column, mode in modes.items()}
+    return Ablation(name, Reported(accuracy, loss_percent, means), factors=factors)
 
 
 _SCALAR = (
@@ -194,7 +160,7 @@ _SCALAR = (
     _mode_row(1.40, (1.13, 1.13), 60.90, (0.30, 0.36), 54.86, 0.22, scalar=("alpha",)),
     _mode_row(1.51, (1.47,), 61.18, (0.22, 0.32), 54.52, 0.17, scalar=("s_qk", "s_u")),
     _mode_row(1.52, (1.68,), 96.65, (0.22, 0.30), 52.59, 0.30, scalar=("s_qk", "s_u", "s_z")),
-    _mode_row(1.49, (1.17,), 88.64, (0.30, 0.37), 53.61, 0.62, scalar=tuple(_COLUMNS)),
+    _mode_row(1.49, (1.17,), 88.64, (0.30, 0.37), 53.61, 0.62, scalar=tuple(COLUMNS)),
     _mode_row(1.00, (1.12, 1.15), 60.69, (0.24, 0.35), 54.17, 0.11, fixed=("s_qk",)),
     _mode_row(1.45, (1.00,), 61.53, (0.23, 0.35), 55.51, 0.05, fixed=("s_u",)),
     _mode_row(1.00, (1.00,), 61.26, (0.24, 0.36), 53.63, 0.20, fixed=("s_qk", "s_u")),
@@ -206,9 +172,9 @@ _SCALAR = (
 fixed value'."""
 
 _NORM = (
-    Ablation("baseline", _set(), Reported(54.44, 0.0, {}, step_seconds=0.657)),
-    Ablation("no-qk-norm", _set(qk_norm=False), Reported(54.71, 0.12, {}, step_seconds=0.576)),
-    Ablation("slerp", _set(update="slerp"), Reported(54.80, -0.08, {}, step_seconds=0.726)),
+    Ablation("baseline", Reported(54.44, 0.0, {}, step_seconds=0.657)),
+    Ablation("no-qk-norm", Reported(54.71, 0.12, {}, step_seconds=0.576), {"qk_norm": False}),
+    Ablation("slerp", Reported(54.80, -0.08, {}, step_seconds=0.726), {"update": "slerp"}),
 )
 """Table 'Ablations of the design choices of nGPT'."""
 

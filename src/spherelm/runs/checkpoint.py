@@ -34,10 +34,9 @@ from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.state_dict_saver import save as dcp_save
 
 from spherelm import durable, records
+from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.folders import swap
-from spherelm.folders.names import beside
-from spherelm.distributed.processes import Processes
 
 # It is meant: a run without torchrun is one process.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable")
@@ -86,7 +85,7 @@ class Writing:
         background: bool = False,
     ) -> None:
         self.path = folder / f"step_{step}"
-        self._temporary = folder / f".step_{step}.writing"
+        self._temporary = swap.beside(self.path)
         self._state = {"format": FORMAT, "step": step, **state}
         self._processes = processes
         self._future: Future[Any] | None = None
@@ -96,12 +95,10 @@ class Writing:
             alone = processes.mesh is None
             if background:
                 group = processes.background_group
-                self._future = cast(
-                    "Future[Any]",
-                    async_save(
-                        dict(tensors), storage_writer=writer, process_group=group, no_dist=alone
-                    ),
+                future = async_save(
+                    dict(tensors), storage_writer=writer, process_group=group, no_dist=alone
                 )
+                self._future = cast("Future[Any]", future)
             else:
                 dcp_save(dict(tensors), storage_writer=writer, no_dist=alone)
 
@@ -123,7 +120,11 @@ class Writing:
 
     def _name(self) -> None:
         records.write(self._temporary / "state.json", self._state)
-        records.write(self._temporary / "manifest.json", _manifest(self._temporary))
+        files = {}
+        for path in sorted(self._temporary.iterdir()):
+            durable.force_to_disk(path)
+            files[path.name] = {"bytes": path.stat().st_size, "crc32": durable.checksum(path)}
+        records.write(self._temporary / "manifest.json", {"files": files})
         swap.put(self._temporary, self.path)  # also in the place of one of the same step
         _clear(self._temporary)
 
@@ -144,9 +145,12 @@ def verify(checkpoint: Path) -> dict[str, Any]:
     """Check every file of a checkpoint against its manifest; returns its state.json."""
     try:
         _check_files(checkpoint)
-        state = _read(checkpoint / "state.json")
+        file = checkpoint / "state.json"
+        state = _read(file)
         if state.get("format") == FORMAT:
-            _check_state(checkpoint, state)
+            if (step := records.field(state, "step", int, file)) != step_of(checkpoint):
+                raise records.damaged(file, f"it is of step {step}")
+            records.field(state, "val_loss", (int, float, type(None)), file)
     except records.Damaged as error:
         said = str(error).removeprefix(f"{checkpoint}/").replace(" is damaged: ", ": ", 1)
         raise records.damaged(checkpoint, f"{said}; {_advice(checkpoint)}") from None
@@ -162,7 +166,7 @@ def _check_files(checkpoint: Path) -> None:
     manifest = checkpoint / "manifest.json"
     files = records.field(_read(manifest), "files", dict, manifest)
     for name, expected in files.items():
-        path = beside(manifest, name)
+        path = records.beside(manifest, name)
         if not isinstance(expected, dict):
             raise records.damaged(manifest, f"what it says of {name} cannot be {expected!r}")
         size = records.field(expected, "bytes", int, manifest)
@@ -176,13 +180,6 @@ def _check_files(checkpoint: Path) -> None:
     for name in ("state.json", *(path.name for path in checkpoint.glob("*.safetensors"))):
         if name not in files:
             raise records.damaged(manifest, f"it says nothing of {name}")
-
-
-def _check_state(checkpoint: Path, state: Mapping[str, Any]) -> None:
-    path = checkpoint / "state.json"
-    if (step := records.field(state, "step", int, path)) != step_of(checkpoint):
-        raise records.damaged(path, f"it is of step {step}")
-    records.field(state, "val_loss", (int, float, type(None)), path)
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -215,10 +212,9 @@ def prune(folder: Path, keep_last: int) -> None:
     """Remove all but the newest `keep_last` checkpoints and the one of the best validation loss."""
     found = list_checkpoints(folder)
     keep = set(found[-keep_last:])
-    losses = {path: _validation_loss(path) for path in found}
-    measured = [path for path in found if losses[path] is not None]
-    if measured:
-        keep.add(min(measured, key=lambda path: losses[path] or 0.0))
+    losses = {path: loss for path in found if (loss := _validation_loss(path)) is not None}
+    if losses:
+        keep.add(min(losses, key=losses.__getitem__))
     for path in found:
         if path not in keep:
             doomed = path.with_name(f".{path.name}.removing")  # half removed is never chosen
@@ -239,14 +235,6 @@ def clear_leftovers(folder: Path) -> None:
     if folder.is_dir():
         for path in folder.glob(".step_*"):
             _clear(path)
-
-
-def _manifest(folder: Path) -> dict[str, Any]:
-    files = {}
-    for path in sorted(folder.iterdir()):
-        durable.force_to_disk(path)
-        files[path.name] = {"bytes": path.stat().st_size, "crc32": durable.checksum(path)}
-    return {"files": files}
 
 
 def _validation_loss(checkpoint: Path) -> float | None:

@@ -15,8 +15,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Literal
@@ -24,7 +23,7 @@ from typing import Literal
 from spherelm import __version__, durable, records
 from spherelm.config import RunConfig
 from spherelm.config_io import read_toml, seal_toml, to_toml, toml_values
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say
 from spherelm.folders import place
 from spherelm.folders.kinds import TRAIN
 from spherelm.folders.owner import Owner
@@ -34,39 +33,18 @@ Resume = Literal["never", "auto", "strict"]
 """strict: as auto, but refuse where anything is damaged instead of going on from before it."""
 
 
-@dataclass(frozen=True)
 class RunDir:
     """The paths of a run directory."""
 
-    root: Path
-
-    @property
-    def config(self) -> Path:
-        return self.root / "config.toml"
-
-    @property
-    def env(self) -> Path:
-        return self.root / "env.json"
-
-    @property
-    def metrics(self) -> Path:
-        return self.root / "metrics.jsonl"
-
-    @property
-    def speed(self) -> Path:
-        return self.root / "speed.jsonl"
-
-    @property
-    def tensorboard(self) -> Path:
-        return self.root / "tensorboard"
-
-    @property
-    def tokenizer(self) -> Path:
-        return self.root / "tokenizer"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.config = root / "config.toml"
+        self.env = root / "env.json"
+        self.metrics = root / "metrics.jsonl"
+        self.speed = root / "speed.jsonl"
+        self.tensorboard = root / "tensorboard"
+        self.tokenizer = root / "tokenizer"
+        self.checkpoints = root / "checkpoints"
 
     @staticmethod
     def around(checkpoint: str | Path) -> Path | None:
@@ -76,6 +54,21 @@ class RunDir:
 
     def holds_a_run(self) -> bool:
         return self.config.exists()
+
+    def began_by(self, launches: Iterable[str]) -> bool:
+        """Whether one of these launches (several machines have one each) began the run here.
+
+        `torchrun --max-restarts` starts its processes again when one has failed, also when all it
+        did was to refuse. Only a run that this very launch began, as env.json says, is gone on with
+        then; for any other folder the flags count as they did the first time.
+        """
+        if not self.holds_a_run():
+            return False
+        try:
+            before = records.read(self.env).get("launch")
+        except UserError:
+            return False
+        return isinstance(before, list) and any(name in before for name in launches)
 
     def read_config(self) -> RunConfig:
         """The configuration of the run, which says all there is: nothing is left to defaults."""
@@ -118,8 +111,6 @@ class Claim:
             place.check_apart(root, ())
             return
         place.check_apart(root, self.inputs)
-        if place.is_vacant(root):
-            return
         if self.run_dir.holds_a_run() and not self.force:
             raise UserError(
                 f"{root} already holds a run; continue it with --resume auto, "
@@ -144,53 +135,38 @@ class Claim:
     ) -> None:
         """Start a fresh run; one that is to be replaced goes in one step.
 
-        The folder `tokenizer` is copied, so that the model can be used when its data is gone.
-        `launch` names the start that makes the run (see `launch`).
+        The folder `tokenizer` is copied, so that the model can be used when its data is gone;
+        `launch` is that of `write_description`.
         """
+
+        def fill(folder: Path) -> None:
+            run_dir = RunDir(folder)
+            run_dir.checkpoints.mkdir(parents=True)
+            if tokenizer is not None and tokenizer.is_dir():
+                run_dir.tokenizer.mkdir()
+                for file in sorted(tokenizer.iterdir()):
+                    if file.is_file() and TRAIN.knows(("tokenizer", file.name)):
+                        durable.write_bytes(run_dir.tokenizer / file.name, file.read_bytes())
+            write_description(run_dir, config, launch)
+
         assert self._owner is not None
-        root = self.run_dir.root
-        try:
+        with or_say(f"cannot make {self.run_dir.root}"):
             if self.run_dir.holds_a_run():
-                self._owner = place.renew(
-                    self._owner,
-                    TRAIN,
-                    lambda folder: _fill(RunDir(folder), config, tokenizer, launch),
-                )
+                self._owner = place.renew(self._owner, TRAIN, fill)
             else:
                 self._owner.sign(TRAIN.verb)
                 place.remove(self._owner.folder, TRAIN)  # of a call that was killed right here
-                _fill(self.run_dir, config, tokenizer, launch)
-        except OSError as error:
-            raise UserError(f"cannot make {root}: {error.strerror}") from None
+                fill(self.run_dir.root)
 
     def goes_on(self) -> bool:
         """Whether a run is there that is to be gone on with."""
         return self.resume != "never" and not self.force and self.run_dir.holds_a_run()
 
 
-def create(run_dir: RunDir, config: RunConfig, tokenizer: Path | None = None) -> None:
-    """Start a fresh run in a folder that nobody uses."""
-    with Claim(run_dir, resume="never", force=False) as claim:
-        claim.take()
-        claim.create(config, tokenizer)
-
-
-def _fill(
-    run_dir: RunDir, config: RunConfig, tokenizer: Path | None, launch: Sequence[str]
-) -> None:
-    run_dir.checkpoints.mkdir(parents=True)
-    if tokenizer is not None and tokenizer.is_dir():
-        run_dir.tokenizer.mkdir()
-        for file in sorted(tokenizer.iterdir()):
-            if file.is_file() and TRAIN.knows(("tokenizer", file.name)):
-                durable.write_bytes(run_dir.tokenizer / file.name, file.read_bytes())
-    write_description(run_dir, config, launch)
-
-
 def write_description(run_dir: RunDir, config: RunConfig, launch: Sequence[str] = ()) -> None:
     """env.json and config.toml, in this order: a folder that holds a run says who began it.
 
-    `launch` names the start that makes the run (see `launch`).
+    `launch` names the start that makes the run (see `distributed.launcher`).
     """
     import numpy
     import torch

@@ -1,4 +1,4 @@
-"""What a configuration describes, built: the model, its optimizer, and data that fit them."""
+"""What a configuration describes, built: the model, its optimizer, and a run at its start."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import torch
 
 from spherelm.config import RunConfig
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.loader import BlockReader
+from spherelm.data.loader import Loader, WindowReader
+from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.ops.choose import Choice
+from spherelm.ops.device import prepare_torch
 from spherelm.optim import build
+from spherelm.runs.state import TrainState
+from spherelm.train.parallel.shard import parallelize
 
 
 def build_model(run: RunConfig, device: torch.device) -> Transformer:
@@ -36,9 +40,30 @@ def check_whole(run: RunConfig, world_size: int) -> None:
         )
 
 
+def build_state(run: RunConfig, dataset: TokenDataset, processes: Processes) -> TrainState:
+    """A run at its start, in this process: its share of the model, and of every batch."""
+    processes.at("building the model", long=True)
+    prepare_torch(run.train.seed, run.train.deterministic)
+    model = build_model(run, processes.device)
+    parallelize(model, run.train, processes)
+    optimizer = build_optimizer(run, model)
+    loader = Loader(
+        dataset.train,
+        context=run.model.context,
+        batch_size=run.train.batch_size,
+        seed=run.train.seed,
+        rank=processes.data_rank,
+        world_size=processes.data_ranks,
+        within_documents=run.data.within_documents,
+        restart_positions=run.data.restart_positions,
+        device=processes.device,
+    )
+    return TrainState(run, dataset.fingerprint, model, optimizer, loader)
+
+
 def check_data(run: RunConfig, dataset: TokenDataset) -> None:
     """Refuse a data set that the model cannot learn from."""
-    BlockReader(dataset.train, run.model.context, run.data.within_documents)
+    WindowReader(dataset.train, run.model.context, run.data.within_documents)
     if dataset.vocab_size > run.model.vocab_size:
         raise UserError(
             f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "

@@ -1,18 +1,23 @@
-"""Failures of the machine that torch reports in its own words, in one line of ours."""
+"""What ends a run, in one line: a loss that is not finite, too little memory, a process lost."""
 
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
+from pathlib import Path
 
 import torch
 from torch.distributed import DistError
 
 from spherelm.config import RunConfig
+from spherelm.distributed.processes import Processes
 from spherelm.distributed.watch import HUNG
-from spherelm.errors import UserError
+from spherelm.errors import UserError, first_line
 from spherelm.free_memory import gib
+from spherelm.model.transformer import Transformer
 from spherelm.train.memory import training_memory
+from spherelm.train.parallel.gradients import squared_norm
 
 NO_MEMORY = ("DefaultCPUAllocator", "Cannot allocate memory", "out of memory")
 NO_PEER = ("gloo", "Connection closed by peer", "Connection reset by peer", "NCCL")
@@ -30,8 +35,7 @@ def explained(run: RunConfig, world_size: int) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, DistError) as error:
-        text = str(error).strip()
-        first = text.splitlines()[0] if text else type(error).__name__
+        text, first = str(error), first_line(error)
         if isinstance(error, torch.OutOfMemoryError) or any(sign in text for sign in NO_MEMORY):
             estimate = training_memory(run, world_size).total
             raise UserError(
@@ -46,3 +50,45 @@ def explained(run: RunConfig, world_size: int) -> Iterator[None]:
                 "on with --resume auto"
             ) from error
         raise
+
+
+class Diverged(UserError):
+    """The loss or the gradient became NaN or infinite; the run stopped and kept its checkpoints."""
+
+    exit_status = 3
+
+
+def diverged(
+    model: Transformer,
+    processes: Processes,
+    step: int,
+    loss: float,
+    grad_norm: float,
+    last_good: Path | None,
+) -> Diverged:
+    """The error for a step that went wrong, with the norms of weights and gradients by layer.
+
+    All processes must ask, for each knows the norms of its own rows alone.
+    """
+    number, what = (grad_norm, "norm of the gradient") if math.isfinite(loss) else (loss, "loss")
+    rescue = f"last good checkpoint: {last_good}" if last_good else "no checkpoint was written"
+    norms = "; ".join(
+        f"{name}: weights {weights:.3g}, gradients {gradients:.3g}"
+        for name, weights, gradients in layer_norms(model, processes)
+    )
+    said = f"the {what} became {number} at step {step}; {rescue}; norms by layer: {norms}"
+    return Diverged(said, everywhere=True)
+
+
+@torch.no_grad()
+def layer_norms(model: Transformer, processes: Processes) -> list[tuple[str, float, float]]:
+    """(name, norm of weights, norm of gradients) of the embeddings and of each block."""
+    parts = {"embeddings": [p for n, p in model.named_parameters() if not n.startswith("blocks.")]}
+    for index, block in enumerate(model.blocks):
+        parts[f"block {index}"] = list(block.parameters())
+    shares = []
+    for parameters in parts.values():
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        shares += [squared_norm(parameters, processes), squared_norm(gradients, processes)]
+    norms = processes.sum_(torch.stack(shares)).sqrt().tolist()
+    return list(zip(parts, norms[0::2], norms[1::2], strict=True))

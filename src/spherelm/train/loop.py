@@ -3,15 +3,17 @@
 for each step:  lr from the schedule → loss and gradients of the micro-batches → clip
                 → AdamW (whose step ends on the sphere) → metrics
 now and then:   evaluate, write a checkpoint
+
+What must survive a restart is `TrainState`; how the phases follow each other, `Trainer.run_to_end`.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import math
 import signal
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,49 +22,32 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from spherelm.config import RunConfig
-from spherelm.config_io import to_dict
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.loader import Batch, Loader, evaluation_batches
+from spherelm.data.loader import Batch, evaluation_batches
 from spherelm.distributed.agreement import facts
+from spherelm.distributed.launcher import this_launch
 from spherelm.distributed.processes import Processes
-from spherelm.eval.loss import Evaluation, evaluate, summed_loss
+from spherelm.eval.loss import evaluate, summed_loss
 from spherelm.ops.attention import flash_attention_3
-from spherelm.ops.device import peak_memory, prepare_torch, products
+from spherelm.ops.device import peak_memory, products
 from spherelm.optim.recipes.logit_gradient import precondition_
 from spherelm.optim.schedule import rate
 from spherelm.runs import checkpoint as checkpoints
-from spherelm.runs import run_dir as run_dirs
-from spherelm.runs.run_dir import Resume, RunDir
-from spherelm.runs.state import (
-    collect_random_state,
-    collect_tensors,
-    restore_random_state,
-    restore_tensors,
-)
-from spherelm.train.build import build_model, build_optimizer, check_data, check_whole
-from spherelm.train.failures import explained
-from spherelm.train.health import diverged
+from spherelm.runs.run_dir import Claim, Resume, RunDir
+from spherelm.runs.state import TrainState
+from spherelm.train.build import build_state, check_data, check_whole
+from spherelm.train.failures import diverged, explained
 from spherelm.train.interrupt import StopRequest
-from spherelm.train.launch import began_by, this_launch
 from spherelm.train.memory import check_fits
-from spherelm.train.metrics import sphere_metrics
 from spherelm.train.parallel.gradients import (
     average_factor_gradients,
     clipping_factor,
     squared_norm,
 )
-from spherelm.train.parallel.shard import parallelize
-from spherelm.train.report.recorder import Recorder
+from spherelm.train.report.recorder import Recorder, Stopwatch, sphere_metrics
 from spherelm.train.report.reporter import Reporter
-from spherelm.train.report.stopwatch import Stopwatch
 from spherelm.train.report.trackers import check_trackers
-from spherelm.train.resume import (
-    Found,
-    check_same_data,
-    check_same_run,
-    check_state,
-    find_checkpoint,
-)
+from spherelm.train.resume import check_same_run, restore
 
 
 @dataclass(frozen=True)
@@ -77,15 +62,17 @@ class TrainResult:
     stopped_by: signal.Signals | None = None
 
 
-@dataclass(frozen=True)
-class StepOutcome:
-    """What a step leaves on the device: fetched when the next one is under way."""
+@dataclass
+class Step:
+    """A step that was taken, and whose numbers are read when the next one is under way."""
 
-    step: int
+    number: int
     lr: float
     values: Tensor
     """(4,): loss, norm of the gradient, and how many processes wish to stop and have written."""
     seconds: float = 0.0
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """What an evaluation after the step adds to its line."""
 
 
 def train(
@@ -104,200 +91,137 @@ def train(
     """
     check_data(run, dataset)
     check_trackers(run)
-    with flash_attention_3(run.train.attention):
-        return _train(run, dataset, out, resume, force, reporter)
-
-
-def _train(
-    run: RunConfig,
-    dataset: TokenDataset,
-    out: Path,
-    resume: Resume,
-    force: bool,
-    reporter: Reporter | None,
-) -> TrainResult:
     alike = facts(run, dataset.fingerprint, out)
     with (
+        flash_attention_3(run.train.attention),
         Processes(run.parallel, run.train.device, alike) as processes,
         explained(run, processes.world_size),
     ):
         processes.together(lambda: check_whole(run, processes.world_size))
         run_dir = RunDir(out)
         launch = sorted(set(processes.gather(this_launch())))
-        if processes.restarted and processes.from_main(lambda: began_by(run_dir, launch)):
+        if processes.restarted and processes.from_main(lambda: run_dir.began_by(launch)):
             # torchrun starts again the run that it began. Any other would be refused, or replaced,
             # as it was the first time.
             resume, force = ("auto" if resume == "never" else resume), False
-        inputs = [dataset.path]
-        with run_dirs.Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
+        with Claim(run_dir, resume=resume, force=force, inputs=[dataset.path]) as claim:
             processes.from_main(claim.check)
             if processes.from_main(claim.goes_on):
                 processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
             processes.together(lambda: check_fits(run, processes.device, processes.world_size))
             reporter = reporter if reporter is not None and processes.is_main else Reporter()
-            trainer = Trainer(run, dataset, run_dir, processes, reporter)
+            state = build_state(run, dataset, processes)
             if processes.from_main(claim.take):
-                trainer.restore(strict=resume == "strict")
+                for note in restore(state, dataset, run_dir, processes, resume == "strict"):
+                    reporter.note(note)
                 processes.from_main(lambda: claim.go_on(run))
             else:
                 tokenizer = dataset.path / "tokenizer"
                 processes.from_main(lambda: claim.create(run, tokenizer, launch))
-            return trainer.run_to_end()
+            return Trainer(state, dataset, run_dir, processes, reporter).run_to_end()
 
 
 class Trainer:
-    """The parts of a run that move: model, optimizer, data, and how far they have come."""
+    """A run under way: its state, and all that goes on beside its steps."""
 
     def __init__(
         self,
-        run: RunConfig,
+        state: TrainState,
         dataset: TokenDataset,
         run_dir: RunDir,
         processes: Processes,
         reporter: Reporter,
     ) -> None:
-        self.run, self.dataset, self.run_dir, self.reporter = run, dataset, run_dir, reporter
-        self.processes, self.device = processes, processes.device
-        processes.at("building the model", long=True)
-        prepare_torch(run.train.seed, run.train.deterministic)
-        self.model = build_model(run, self.device)
-        parallelize(self.model, run.train, processes)
-        self.optimizer = build_optimizer(run, self.model)
-        self.loader = Loader(
-            dataset.train,
-            context=run.model.context,
-            batch_size=run.train.batch_size,
-            seed=run.train.seed,
-            rank=processes.data_rank,
-            world_size=processes.data_ranks,
-            within_documents=run.data.within_documents,
-            restart_positions=run.data.restart_positions,
-            device=self.device,
-        )
-        self.step = 0
-        self.began = 0
-        """The step that the run set out from: not 0 where its model was imported."""
-        self.val_loss: float | None = None
-        """The newest validation loss, measured at step `evaluated_at`."""
-        self.evaluated_at: int | None = None
-
-    # ------------------------------------------------------------------ start and end
-
-    def restore(self, strict: bool = False) -> None:
-        """Go on from a checkpoint, if there is one; see `resume` for which."""
-        self.processes.at("reading the checkpoint", long=True)
-        found = self.processes.from_main(lambda: self._find_checkpoint(strict))
-        if found is None:
-            return
-        self.step, self.began, state = found.step, found.began, found.state
-        tensors = collect_tensors(self.model, self.optimizer)
-        if found.weights_only:
-            tensors = {name: t for name, t in tensors.items() if name.startswith("model.")}
-        checkpoints.load_tensors(found.checkpoint, tensors)
-        if not found.weights_only:
-            restore_tensors(self.model, self.optimizer, tensors, self.step - self.began)
-            restore_random_state(state["random"], found.checkpoint / "state.json")
-            self.loader.load_state_dict(state["loader"])
-        self.val_loss = state["val_loss"]
-        for note in (*found.notes, f"resuming from {found.checkpoint}"):
-            self.reporter.note(note)
-
-    def _find_checkpoint(self, strict: bool) -> Found | None:
-        """The checkpoint to go on from, if it is one of this run and this data."""
-        found = find_checkpoint(self.run_dir, self.run.train.keep_last, strict)
-        if found is not None:
-            check_state(found, self.run)
-            check_same_data(found, self.run_dir, self.dataset)
-        return found
+        self.state, self.run, self.dataset, self.run_dir = state, state.run, dataset, run_dir
+        self.processes, self.device, self.reporter = processes, processes.device, reporter
+        self.first_step = state.step
+        self.recorder = Recorder(state, run_dir, reporter, writes=processes.is_main)
+        if not dataset.has_val:
+            reporter.note(f"no validation loss: {dataset.path} has no validation part")
+        self.clock = Stopwatch()
+        self.stop = StopRequest(alone=processes.world_size == 1)
+        self.stopping = False
+        """Whether any process was asked to stop; all know it at the same step."""
+        self.writing: checkpoints.Writing | None = None
+        """The checkpoint that is on its way to the disk."""
 
     def run_to_end(self) -> TrainResult:
-        """Train until the last step, a signal, or an error; checkpoints are kept in any case."""
-        steps, main = self.run.train.steps, self.processes.is_main
-        self._recorder = Recorder(
-            self.run, self.run_dir, self.began, self.step, self.reporter, writes=main
-        )
-        if not self.dataset.has_val:
-            self.reporter.note(f"{self.dataset.path} has no validation part: none is measured")
-        self._first_step = self.step
-        self._clock = Stopwatch()
-        self._pending: StepOutcome | None = None
-        self._stop = StopRequest(alone=self.processes.world_size == 1)
-        self._stopping = False
-        self._writing: checkpoints.Writing | None = None
-        try:
-            with self._stop:
-                while self.step < steps and not self._stopping:
-                    self._advance()
-                if self.step < steps:
-                    self._stop.heeded = True
-                    self._flush()
+        """Train until the last step, a signal, or an error; checkpoints are kept in any case.
+
+        The host runs ahead of the device: a step's numbers are read after the next one has begun,
+        but at once where an evaluation or a checkpoint waits for the device anyway.
+        """
+        state, train = self.state, self.run.train
+        before: Step | None = None
+        with contextlib.closing(state.loader), contextlib.closing(self.recorder), self.stop:
+            while state.step < train.steps and not self.stopping:
+                step = self._take_step()
+                self._conclude(before)  # the device computes this step meanwhile
+                if self.device.type == "cpu":  # nothing to wait for: a signal costs no other step
+                    self.stopping |= bool(step.values[2] > 0)
+                evaluates, saves = self._due(train.eval_every), self._due(train.checkpoint_every)
+                if evaluates or saves:
+                    step.values = step.values.cpu()  # waits for the device
+                step.seconds = self.clock.lap()
+                if evaluates:
+                    step.measured = self._measure()
+                if evaluates or saves:
+                    self._conclude(step)
+                before = None if evaluates or saves else step
+                if saves:
                     self._save()
-                self._finish_writing()
-        finally:
-            self._recorder.close()
-            self.loader.close()
+            if state.step < train.steps:
+                self.stop.heeded = True
+                self._conclude(before)
+                self._save()
+            self._name_checkpoint()
         return TrainResult(
-            step=self.step,
-            finished=self.step == steps,
-            val_loss=self.val_loss,
+            step=state.step,
+            finished=state.step == train.steps,
+            val_loss=state.val_loss,
             checkpoint=checkpoints.latest(self.run_dir.checkpoints),
-            stopped_by=self._stop.signal,
+            stopped_by=self.stop.signal,
         )
+
+    def _due(self, every: int | None) -> bool:
+        """Whether what happens `every` so many steps, and after the last, happens now."""
+        step = self.state.step
+        return step == self.run.train.steps or bool(every and step % every == 0)
 
     # ------------------------------------------------------------------ one step
 
-    def _advance(self) -> None:
-        """One optimizer step, and what is due after it."""
-        train = self.run.train
-        outcome = self._optimizer_step()
-        self._flush()  # of the step before: the device computes this one meanwhile
-        if self.device.type == "cpu":  # nothing to wait for: a signal need not cost another step
-            self._stopping |= bool(outcome.values[2] > 0)
-        last = self.step == train.steps
-        due_evaluation = last or (train.eval_every and self.step % train.eval_every == 0)
-        due_checkpoint = last or (
-            train.checkpoint_every and self.step % train.checkpoint_every == 0
-        )
-        if due_evaluation or due_checkpoint:
-            outcome = dataclasses.replace(outcome, values=outcome.values.cpu())  # waits for it
-        self._pending = dataclasses.replace(outcome, seconds=self._clock.lap())
-        if due_evaluation:
-            self._evaluate()
-        if due_checkpoint:
-            self._flush()
-            self._save()
-
-    def _optimizer_step(self) -> StepOutcome:
-        run = self.run
-        lr = rate(self.step, run.optim, run.train.steps)
-        for group in self.optimizer.param_groups:
+    def _take_step(self) -> Step:
+        run, model, optimizer = self.run, self.state.model, self.state.optimizer
+        lr = rate(self.state.step, run.optim, run.train.steps)
+        for group in optimizer.param_groups:
             group["lr"] = lr * group.get("relative_lr", 1.0)
-        self.optimizer.zero_grad()
+        optimizer.zero_grad()
         self._at("reading the batch")
-        loss = self._accumulate_gradients(next(self.loader))
+        loss = self._accumulate_gradients(next(self.state.loader))
         self._at("the sum over all processes")
-        average_factor_gradients(self.model, self.processes)
+        average_factor_gradients(model, self.processes)
         if run.optim.logit_preconditioning:
-            precondition_(self.model)
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
+            precondition_(model)
+        gradients = [p.grad for p in model.parameters() if p.grad is not None]
         shares = torch.stack((loss, squared_norm(gradients, self.processes), *self._signs()))
         values = self.processes.sum_(shares)  # one small message a step
         values[1].sqrt_()
         if run.optim.grad_clip:
-            self.optimizer.scale_gradients(clipping_factor(values[1], run.optim.grad_clip))
-        self.optimizer.step()
-        self.step += 1
-        return StepOutcome(self.step, lr, values)
+            optimizer.scale_gradients(clipping_factor(values[1], run.optim.grad_clip))
+        optimizer.step()
+        self.state.step += 1
+        return Step(self.state.step, lr, values)
 
     def _at(self, what: str) -> None:
         """Note where in a step we are; the first one compiles kernels, and may take its time."""
-        self.processes.at(f"step {self.step + 1}, {what}", long=self.step == self._first_step)
+        step = self.state.step
+        self.processes.at(f"step {step + 1}, {what}", long=step == self.first_step)
 
     def _signs(self) -> Tensor:
         """(2,): whether a signal has asked us to stop, and whether our share of a checkpoint is
         written. They are added up, for processes must act on them at the same step."""
-        stop = self._stop.signal is not None
-        written = self._writing is not None and self._writing.done()
+        stop = self.stop.signal is not None
+        written = self.writing is not None and self.writing.done()
         return torch.tensor((float(stop), float(written)), device=self.device)
 
     def _accumulate_gradients(self, batch: Batch) -> Tensor:
@@ -305,16 +229,17 @@ class Trainer:
 
         Returns this process's share of that loss: the shares of all processes add up to it.
         """
+        model = self.state.model
         parts = list(micro_batches(batch, self._micro_batch_size()))
         total = torch.zeros((), device=self.device)
         for number, part in enumerate(parts, start=1):
             self._at(f"micro-batch {number}")
-            if isinstance(self.model, FSDPModule):
+            if isinstance(model, FSDPModule):
                 # Every part's gradients are reduced to our rows: whole ones would be 4 bytes a
                 # weight (25 GiB at 7B). Only the sum between groups of HSDP waits for the last.
-                self.model.set_requires_all_reduce(number == len(parts))
+                model.set_requires_all_reduce(number == len(parts))
             with products(self.run.train.precision, self.device):
-                loss = summed_loss(self.model, part)
+                loss = summed_loss(model, part)
             # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
             (loss / batch.targets.numel()).backward()
             total += loss.detach()
@@ -324,119 +249,96 @@ class Trainer:
         share = self.run.train.batch_size // self.processes.data_ranks
         return min(share, self.run.train.micro_batch_size or share)
 
-    # ------------------------------------------------------------------ what is due
+    # ------------------------------------------------------------------ what follows from a step
 
-    def _flush(self, extra: dict[str, Any] | None = None) -> None:
-        """Write the metrics of the pending step; stop the run if they are not finite."""
-        if self._pending is None:
+    def _conclude(self, step: Step | None) -> None:
+        """Read the numbers of a step, if one waits, and do what they call for."""
+        if step is None:
             return
-        outcome, self._pending = self._pending, None
-        first = outcome.step == self._first_step + 1
-        self.processes.at(f"step {outcome.step}, the device", long=first, waits=True)
-        loss, grad_norm, wishes_to_stop, written = outcome.values.tolist()
-        self.processes.at(f"step {outcome.step}, its metrics")
-        self._stopping |= wishes_to_stop > 0
-        if written == self.processes.world_size:
-            self._finish_writing()
+        first = step.number == self.first_step + 1
+        self.processes.at(f"step {step.number}, the device", long=first, waits=True)
+        loss, grad_norm, wish_to_stop, have_written = step.values.tolist()
+        self.processes.at(f"step {step.number}, its metrics")
+        self.stopping |= wish_to_stop > 0
+        if have_written == self.processes.world_size:
+            self._name_checkpoint()
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             last_good = checkpoints.latest(self.run_dir.checkpoints)
-            raise diverged(self.model, self.processes, outcome.step, loss, grad_norm, last_good)
+            model = self.state.model
+            raise diverged(model, self.processes, step.number, loss, grad_norm, last_good)
+        self._record(step, loss, grad_norm)
+
+    def _record(self, step: Step, loss: float, grad_norm: float) -> None:
+        """The lines of a step; speed's now and then has the seconds and memory of every process."""
         metrics = {
-            "step": outcome.step,
-            "tokens": outcome.step * self.run.tokens_per_step,
+            "step": step.number,
+            "tokens": step.number * self.run.tokens_per_step,
             "loss": loss,
-            "lr": outcome.lr,
+            "lr": step.lr,
             "grad_norm": grad_norm,
-            **(extra or {}),
+            **step.measured,
         }
-        self._recorder.record(metrics, self._speed_of(outcome), self.val_loss)
+        mine = {"seconds": round(step.seconds, 6), "peak_memory_bytes": peak_memory(self.device)}
+        fast = round(self.run.tokens_per_step / step.seconds, 1)
+        speed: dict[str, Any] = {"step": step.number, "tokens_per_second": fast, **mine}
+        if self.processes.world_size > 1 and step.number % self.run.train.log_every == 0:
+            speed["ranks"] = self.processes.gather(mine)
+        self.recorder.record(metrics, speed, self.state.val_loss)
 
-    def _speed_of(self, outcome: StepOutcome) -> dict[str, Any]:
-        """The line for speed.jsonl; now and then with the seconds and memory of every process."""
-        mine = {
-            "seconds": round(outcome.seconds, 6),
-            "peak_memory_bytes": peak_memory(self.device),
-        }
-        speed = round(self.run.tokens_per_step / outcome.seconds, 1)
-        line: dict[str, Any] = {"step": outcome.step, "tokens_per_second": speed, **mine}
-        if self.processes.world_size > 1 and outcome.step % self.run.train.log_every == 0:
-            line["ranks"] = self.processes.gather(mine)
-        return line
+    # ------------------------------------------------------------------ now and then
 
-    def _evaluate(self) -> None:
-        """Measure the validation loss and write it into the line of the step just taken."""
-        if not self.dataset.has_val:
-            self._flush(sphere_metrics(self.model, self.processes.gather))
-            return
-        with self._clock.paused():
-            evaluation = self.evaluate()
-        self.val_loss, self.evaluated_at = evaluation.loss, self.step
-        bits = evaluation.bits_per_byte
-        extra: dict[str, Any] = {"val_loss": evaluation.loss}
-        if bits is not None:
-            extra["val_bits_per_byte"] = bits
-        extra |= sphere_metrics(self.model, self.processes.gather)
-        self._flush(extra)
-        self.reporter.evaluated(self.step, evaluation.loss, bits)
+    def _measure(self) -> dict[str, Any]:
+        """What the model is worth now: validation loss, where there is such data, and factors."""
+        measured: dict[str, Any] = {}
+        if self.dataset.has_val:
+            with self.clock.paused(), products(self.run.train.precision, self.device):
+                token_bytes = self.dataset.token_bytes("val")
+                evaluation = evaluate(
+                    self.state.model,
+                    self._validation_batches(),
+                    token_bytes,
+                    self.processes.sum_over_data,
+                )
+            self.state.val_loss, self.state.evaluated_at = evaluation.loss, self.state.step
+            measured["val_loss"] = evaluation.loss
+            if evaluation.bits_per_byte is not None:
+                measured["val_bits_per_byte"] = evaluation.bits_per_byte
+        return measured | sphere_metrics(self.state.model, self.processes.gather)
 
-    def evaluate(self) -> Evaluation:
-        """The loss on the fixed validation set."""
-        train = self.run.train
-        batches = evaluation_batches(
+    def _validation_batches(self) -> Iterator[Batch]:
+        """Our share of the fixed validation set."""
+        for batch in evaluation_batches(
             self.dataset.val,
             context=self.run.model.context,
-            n_sequences=train.eval_sequences,
+            n_sequences=self.run.train.eval_sequences,
             batch_size=self.processes.data_ranks * self._micro_batch_size(),
             within_documents=self.run.data.within_documents,
             restart_positions=self.run.data.restart_positions,
             device=self.device,
             rank=self.processes.data_rank,
             world_size=self.processes.data_ranks,
-        )
-        with products(train.precision, self.device):
-            return evaluate(
-                self.model,
-                self._each(batches),
-                self.dataset.token_bytes("val"),
-                self.processes.sum_over_data,
-            )
-
-    def _each(self, batches: Iterator[Batch]) -> Iterator[Batch]:
-        for batch in batches:
-            self.processes.at(f"the evaluation at step {self.step}", long=True)
+        ):
+            self.processes.at(f"the evaluation at step {self.state.step}", long=True)
             yield batch
 
     def _save(self) -> None:
         """Write a checkpoint, in the background if the configuration says so."""
-        self._finish_writing()
-        self.processes.at(f"the checkpoint of step {self.step}", long=True)
-        with self._clock.paused():
-            self._writing = checkpoints.Writing(
-                self.run_dir.checkpoints,
-                self.step,
-                collect_tensors(self.model, self.optimizer),
-                {
-                    "config": to_dict(self.run),
-                    "began": self.began,
-                    "data": self.dataset.fingerprint,
-                    "loader": self.loader.state_dict(),
-                    "random": collect_random_state(),
-                    "val_loss": self.val_loss if self.evaluated_at == self.step else None,
-                },
-                self.processes,
-                background=self.run.train.background_checkpoints,
-            )
-        if not self.run.train.background_checkpoints:
-            self._finish_writing()
+        self._name_checkpoint()
+        self.processes.at(f"the checkpoint of step {self.state.step}", long=True)
+        background = self.run.train.background_checkpoints
+        with self.clock.paused():
+            self.writing = self.state.save(self.run_dir.checkpoints, self.processes, background)
+        if not background:
+            self._name_checkpoint()
 
-    def _finish_writing(self) -> None:
+    def _name_checkpoint(self) -> None:
         """Give the checkpoint that is being written its name; all processes at the same step."""
-        if self._writing is None:
+        if self.writing is None:
             return
-        writing, self._writing = self._writing, None
+        writing, self.writing = self.writing, None
         self.processes.at("the end of a checkpoint", long=True)
-        with self._clock.paused():
-            self._recorder.sync()
+        with self.clock.paused():
+            self.recorder.sync()
             path = writing.finish()
             if self.processes.is_main:
                 checkpoints.prune(self.run_dir.checkpoints, self.run.train.keep_last)

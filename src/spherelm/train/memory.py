@@ -7,13 +7,13 @@ they are exact, and of the rest only `SURE`.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from spherelm.config import RunConfig
+from spherelm.config_io import override
 from spherelm.free_memory import require_memory
 from spherelm.model.flops import count_parameters
 
@@ -61,7 +61,8 @@ class MemoryEstimate:
 
 
 LOGITS_CHUNK = 2**28
-"""Logits that are in memory at a time where the loss is fused (CUDA), see kernels.cross_entropy."""
+"""Logits that are in memory at a time, at most, where the loss is fused (CUDA): whole rows of them,
+one at least (see `ops.triton.cross_entropy`)."""
 
 
 def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
@@ -74,7 +75,7 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
     count = count_parameters(model)
     matrices = count.total - count.factors
     shards = max(1, world_size // parallel.replicate)
-    fused = train.device in ("auto", "cuda")  # bf16 products, chunked loss
+    fused = train.device.partition(":")[0] in ("auto", "cuda")  # bf16 products, chunked loss
     bf16 = train.precision == "bf16" or (train.precision == "auto" and fused)
     stored = 2 if train.weight_storage == "bf16" else 4
     width = 2 if bf16 else 4  # bytes of an activation
@@ -89,8 +90,10 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
         saved = model.n_layers * d + per_block
     else:
         saved = model.n_layers * per_block
-    logits = tokens * model.vocab_size
-    logits = width * min(logits, LOGITS_CHUNK) if fused else (4 + 2) * logits
+    if fused:  # in place of the logits comes their gradient
+        logits = width * max(1, min(tokens, LOGITS_CHUNK // model.vocab_size)) * model.vocab_size
+    else:
+        logits = (4 + 2) * tokens * model.vocab_size
     return MemoryEstimate(
         weights=held,
         gradients=held,
@@ -112,9 +115,8 @@ def check_fits(run: RunConfig, device: torch.device, world_size: int = 1) -> Non
 
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     host = torch.device("cpu")
-    here = dataclasses.replace(run, train=dataclasses.replace(run.train, device=device.type))
     whole = 4 * count_parameters(run.model).total
-    step = training_memory(here, world_size).certain
+    step = training_memory(override(run, {"train.device": device.type}), world_size).certain
     remedy = (
         "use a smaller model, context or train.micro_batch_size, "
         "train.activation_checkpointing, or more devices"

@@ -7,7 +7,6 @@ again. What decides a run's numbers must stay as it was.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,13 @@ from spherelm import records
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, from_dict, to_dict
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.tokenizer import load_saved_tokenizer
+from spherelm.data.tokenizer_load import load_saved_tokenizer
+from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.runs import checkpoint as checkpoints
+from spherelm.runs.metrics import read_lines, what_is_wrong
 from spherelm.runs.run_dir import RunDir
-from spherelm.train.metrics import read_lines, what_is_wrong
+from spherelm.runs.state import TrainState, began, is_imported
 
 MAY_CHANGE = {
     "parallel.tensor",
@@ -53,22 +54,31 @@ class Found:
 
     checkpoint: Path
     state: dict[str, Any]
+    """What its state.json says."""
     notes: tuple[str, ...]
     """What was passed over, and why."""
 
-    @property
-    def step(self) -> int:
-        return int(self.state["step"])
 
-    @property
-    def began(self) -> int:
-        """The step that the run set out from: 0, or that of the model that was imported."""
-        return _began(self.state)
+def restore(
+    state: TrainState, dataset: TokenDataset, run_dir: RunDir, processes: Processes, strict: bool
+) -> tuple[str, ...]:
+    """Go on from a checkpoint of `run_dir`, if there is one; returns what a person should know."""
 
-    @property
-    def weights_only(self) -> bool:
-        """Whether this is an imported model: no optimizer, no place in any data."""
-        return "loader" not in self.state
+    def find() -> Found | None:
+        """The checkpoint to go on from, which must be of this configuration and this data."""
+        check_same_run(run_dir.read_config(), state.run)  # also where there is no checkpoint yet
+        found = find_checkpoint(run_dir, state.run.train.keep_last, strict)
+        if found is not None:
+            check_state(found, state.run)
+            check_same_data(found, run_dir, dataset)
+        return found
+
+    processes.at("reading the checkpoint", long=True)
+    found = processes.from_main(find)
+    if found is None:
+        return ()
+    state.load(found.checkpoint, found.state)
+    return (*found.notes, f"resuming from {found.checkpoint}")
 
 
 def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | None:
@@ -93,12 +103,12 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
             damaged[path] = str(error)
             continue
         records.field({"began": 0, **state}, "began", int, path / "state.json")
-        wrong = what_is_wrong(lines, _began(state) + 1, state["step"])
+        wrong = what_is_wrong(lines, began(state) + 1, state["step"])
         if wrong is not None and strict:
             raise records.damaged(run_dir.metrics, wrong)
         sound.append((path, state, wrong))
     if damaged and not sound:
-        raise UserError(f"{next(iter(damaged.values()))}; begin anew with --force")
+        raise UserError(f"{next(iter(damaged.values()))}; start over with --force")
     if not sound:
         return None
     notes = [f"{said}; now {checkpoints.set_aside(path).name}" for path, said in damaged.items()]
@@ -111,33 +121,25 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
     return Found(last[0], last[1], tuple(notes))
 
 
-def _began(state: Mapping[str, Any]) -> int:
-    return int(state.get("began", 0) if "loader" in state else state["step"])
-
-
 def check_state(found: Found, run: RunConfig) -> None:
     """Refuse a checkpoint of another configuration, or one beyond the end of the run."""
     file = found.checkpoint / "state.json"
-    before = records.field(found.state, "config", dict, file)
-    try:
-        written = from_dict(RunConfig, before)
-    except UserError as error:
-        raise UserError(f"{file} was written by another version of spherelm: {error}") from None
-    if not found.weights_only:
+    written = from_dict(RunConfig, records.field(found.state, "config", dict, file), file)
+    if not is_imported(found.state):
         records.field(found.state, "random", dict, file)
         loader = records.field(found.state, "loader", dict, file)
         for name, kind in (("consumed", int), ("seed", int), ("context", int), ("data", str)):
             records.field(loader, name, kind, file)
     check_same_run(written, run)
-    if found.step > run.train.steps:
+    if (step := found.state["step"]) > run.train.steps:
         raise UserError(
-            f"cannot resume with train.steps = {run.train.steps}: the run is at step {found.step}"
+            f"cannot resume with train.steps = {run.train.steps}: the run is at step {step}"
         )
 
 
 def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> None:
     """Refuse other data than before; an imported model takes any that its tokenizer made."""
-    if not found.weights_only:
+    if not is_imported(found.state):
         if found.state.get("data") != dataset.fingerprint:
             raise UserError(
                 f"{found.checkpoint} was trained on other data than {dataset.path}; "
@@ -159,5 +161,5 @@ def check_same_run(before: RunConfig, now: RunConfig) -> None:
         if field not in MAY_CHANGE and old.get(field) != new.get(field):
             raise UserError(
                 f"cannot resume with {field} = {new.get(field)}: the run began with "
-                f"{old.get(field)}; leave it as it was, or start anew with another --out"
+                f"{old.get(field)}; leave it as it was, or start over with another --out"
             )

@@ -14,9 +14,6 @@ from transformers import PreTrainedConfig
 SCALES = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")
 """The learned vectors of factors: α_A, α_M, s_qk, s_u, s_ν and s_z."""
 
-FOLDED_SCALES = ("s_u", "s_nu", "s_z")
-"""Those that a folded export has multiplied into the matrices."""
-
 
 class NGPTConfig(PreTrainedConfig):
     """nGPT: a Transformer whose matrices and hidden states are unit vectors.
@@ -70,14 +67,12 @@ class NGPTConfig(PreTrainedConfig):
             self.num_key_value_heads = self.num_attention_heads
         if self.head_dim is None:
             self.head_dim = self.hidden_size // self.num_attention_heads
-        if self.rope_parameters is None:
-            self.rope_parameters = {"rope_type": "default", "rope_theta": 10000.0}
         if self.update not in ("lerp", "slerp", "riemannian"):
             raise ValueError(f"update must be lerp, slerp or riemannian, not {self.update!r}")
         self.scales = {
             name: {**self._paper_scale(name), **(self.scales or {}).get(name, {})}
             for name in SCALES
-            if not (self.folded and name in FOLDED_SCALES)
+            if not (self.folded and name in ("s_u", "s_nu", "s_z"))  # they are in the matrices
         }
         # One factor for all cannot be split over devices, and needs not be.
         kept = {name for name, scale in self.scales.items() if scale["mode"] == "vector"}

@@ -3,7 +3,8 @@
 
 It imports nothing of spherelm, so that `trust_remote_code=True` works where spherelm is missing,
 and keeps to the conventions that serving engines build on: plain Linear layers, the attention
-interface with `scaling`, `Cache`, `logits_to_keep`, a tensor-parallel plan.
+interface with `scaling`, `Cache`, `logits_to_keep`, a tensor-parallel plan. What nGPT has in common
+with Llama (the stack of layers, its masks and caches) is transformers' own.
 
     h ← Norm(h + α_A (Norm(ATTN(h)) − h))
     h ← Norm(h + α_M (Norm(MLP(h)) − h))          logits = (lm_head h) · s_z
@@ -17,26 +18,26 @@ Shapes: B batch, T time, D hidden, H heads, G heads of k and v, K head dimension
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.cache_utils import Cache, DynamicCache
+from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
-from transformers.masking_utils import create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
-from transformers.modeling_utils import (
-    ALL_ATTENTION_FUNCTIONS,
-    PreTrainedModel,
-    slice_logits_to_keep,
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to_keep
+from transformers.models.llama.modeling_llama import (
+    LlamaModel,
+    LlamaPreTrainedModel,
+    apply_rotary_pos_emb,
+    eager_attention_forward,
 )
 from transformers.utils import can_return_tuple
-from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import capture_outputs
 
 from .configuration_spherelm import SCALES, NGPTConfig
 
@@ -45,55 +46,48 @@ NORM_EPS = 1e-12
 
 def normalize(x: Tensor, dim: int = -1) -> Tensor:
     """x / ‖x‖, in float32 inside."""
-    wide = x if x.dtype == torch.float64 else x.float()
-    length = torch.linalg.vector_norm(wide, dim=dim, keepdim=True).clamp_min(NORM_EPS)
-    return (wide / length).to(x.dtype)
-
-
-def columns(linear: nn.Linear) -> nn.Linear:
-    """Mark a Linear whose unit vectors are columns: its outputs, not its inputs, are hidden."""
-    linear.vector_dim = 0  # type: ignore[assignment]
-    return linear
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    return F.normalize(wide, dim=dim, eps=NORM_EPS).to(x.dtype)
 
 
 def mark(module: Any, **dims: int) -> None:
     """Say which Linears of a module hold unit vectors, and along which dimension of the weight.
 
-    The mark is on the owner and goes by name, so that it outlives whatever puts another Linear or
-    tensor in a place; `spherelm.retract_` and `attach_retraction` find it. A folded model has none.
+    That is 0 (columns) where the outputs are hidden, else -1. The mark is on the owner and goes by
+    name, so that it outlives whatever puts another Linear or tensor in a place; `spherelm.retract_`
+    and `attach_retraction` find it. A folded model has none.
     """
+    for name, dim in dims.items():
+        getattr(module, name).vector_dim = dim
     if not module.config.folded:
         module.unit_vectors = {f"{name}.weight": dim for name, dim in dims.items()}
 
 
-class Factors:
-    """Reads a vector of factors: stored · init / scale.
+def add_factors(module: Any, **sizes: int) -> None:
+    """Give a module vectors of factors of these sizes; a folded model has some of them no more.
 
-    What is stored is the weight of a Linear from one number to n: `stored · (init / scale)` is that
-    Linear applied to the number init / scale. So a tensor-parallel plan can shard the factors of
-    each head or MLP unit with the same word, colwise, as the matrix beside them.
+    A factor is read as stored · init / scale. What is stored is the weight of a Linear from one
+    number to n: that Linear applied to the number init / scale. So a tensor-parallel plan can shard
+    the factors of each head or MLP unit with the same word, colwise, as the matrix beside them.
     """
+    for name, n in sizes.items():
+        if scale := module.config.scales.get(name):
+            linear = nn.Linear(1, n if scale["mode"] == "vector" else 1, bias=False)
+            linear.starts_at = scale["scale"]
+            setattr(module, name, linear.requires_grad_(scale["mode"] != "fixed"))
 
-    def __init__(self, config: NGPTConfig, name: str) -> None:
-        scale = config.scales[name]
-        self.mode = scale["mode"]
-        self.starts_at = scale["scale"]
-        self.ratio = scale["init"] / scale["scale"]
 
-    def stored(self, n: int) -> nn.Linear:
-        linear = nn.Linear(1, n if self.mode == "vector" else 1, bias=False)
-        linear.starts_at = self.starts_at
-        return linear.requires_grad_(self.mode != "fixed")
-
-    def __call__(self, linear: nn.Linear) -> Tensor:
-        """The factors, in the precision they are stored in: (n,), or (1,) for one for all."""
-        with torch.autocast(linear.weight.device.type, enabled=False):
-            return linear(linear.weight.new_full((1,), self.ratio, requires_grad=False))
+def factors(module: Any, name: str) -> Tensor:
+    """The factors, in the precision they are stored in: (n,), or (1,) for one for all."""
+    linear, scale = getattr(module, name), module.config.scales[name]
+    ratio = scale["init"] / scale["scale"]
+    with torch.autocast(linear.weight.device.type, enabled=False):
+        return linear(linear.weight.new_full((1,), ratio, requires_grad=False))
 
 
 def residual(h: Tensor, y: Tensor, alpha: Tensor, update: str) -> Tensor:
     """The step from h towards Norm(y) on the sphere; `update` says along which way."""
-    wide = torch.float64 if h.dtype == torch.float64 else torch.float32
+    wide = torch.promote_types(h.dtype, torch.float32)
     a, b, alpha = h.to(wide), normalize(y.to(wide)), alpha.to(wide)
     if update == "lerp":
         moved = torch.lerp(a, b, alpha)
@@ -111,40 +105,20 @@ def residual(h: Tensor, y: Tensor, alpha: Tensor, update: str) -> Tensor:
     return normalize(moved).to(h.dtype)
 
 
-def rotary_table(position_ids: Tensor, d_k: int, base: float) -> tuple[Tensor, Tensor]:
-    """cos and sin of each position: (B, T) -> (B, T, 1, K/2) each, from angles in float64."""
-    wide = torch.float32 if position_ids.device.type == "mps" else torch.float64
-    exponents = torch.arange(0, d_k, 2, dtype=wide, device=position_ids.device) / d_k
-    angles = position_ids[..., None, None].to(wide) * base**-exponents
-    return angles.cos().float(), angles.sin().float()
+class RotaryTable(nn.Module):
+    """cos and sin of each position, from angles in float64."""
 
+    def __init__(self, config: NGPTConfig) -> None:
+        super().__init__()
+        self.config = config
 
-def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """Turn the pairs (x_i, x_{i+K/2}).  x: (B, T, H, K)"""
-    cos, sin = table
-    first, second = x.to(torch.promote_types(x.dtype, torch.float32)).chunk(2, dim=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return torch.cat(turned, dim=-1).to(x.dtype)
-
-
-def eager_attention_forward(
-    module: NGPTAttention,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float,
-    dropout: float = 0.0,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor]:
-    """Attention written out.  query: (B, H, T, K) -> (B, T, H, K), weights (B, H, T, S)"""
-    key = key.repeat_interleave(module.num_key_value_groups, dim=1)
-    value = value.repeat_interleave(module.num_key_value_groups, dim=1)
-    scores = query @ key.transpose(2, 3) * scaling
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = scores.softmax(-1, dtype=torch.float32).to(query.dtype)
-    return (weights @ value).transpose(1, 2).contiguous(), weights
+    def forward(self, hidden_states: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """position_ids: (B, T) -> (B, T, K) each, the halves of K alike"""
+        d_k, base = self.config.head_dim, self.config.rope_parameters["rope_theta"]
+        wide = torch.float32 if position_ids.device.type == "mps" else torch.float64
+        exponents = torch.arange(0, d_k, 2, dtype=wide, device=position_ids.device) / d_k
+        angles = position_ids[..., None].to(wide) * base ** -exponents.repeat(2)
+        return angles.cos().float(), angles.sin().float()
 
 
 class NGPTAttention(nn.Module):
@@ -157,16 +131,14 @@ class NGPTAttention(nn.Module):
         self.head_dim = config.head_dim
         self.num_key_value_groups = config.num_attention_heads // config.num_key_value_heads
         self.scaling = math.sqrt(config.head_dim)
-        self.attention_dropout = 0.0
         self.is_causal = True
         d_q = config.num_attention_heads * config.head_dim
         d_kv = config.num_key_value_heads * config.head_dim
         self.q_proj = nn.Linear(config.hidden_size, d_q, bias=False)
         self.k_proj = nn.Linear(config.hidden_size, d_kv, bias=False)
         self.v_proj = nn.Linear(config.hidden_size, d_kv, bias=False)
-        self.o_proj = columns(nn.Linear(d_q, config.hidden_size, bias=False))
-        self._s_qk = Factors(config, "s_qk")
-        self.s_qk = self._s_qk.stored(d_kv)
+        self.o_proj = nn.Linear(d_q, config.hidden_size, bias=False)
+        add_factors(self, s_qk=d_kv)
         mark(self, q_proj=-1, k_proj=-1, v_proj=-1, o_proj=0)
 
     def forward(
@@ -179,34 +151,26 @@ class NGPTAttention(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """hidden_states: (B, T, D) -> (B, T, D), attention weights where they are asked for"""
         heads = (*hidden_states.shape[:-1], -1, self.head_dim)
-        q = rotate(self.q_proj(hidden_states).view(heads), position_embeddings)  # (B, T, H, K)
-        k = rotate(self.k_proj(hidden_states).view(heads), position_embeddings)  # (B, T, G, K)
+        q = self.q_proj(hidden_states).view(heads)  # (B, T, H, K)
+        k = self.k_proj(hidden_states).view(heads)  # (B, T, G, K)
         v = self.v_proj(hidden_states).view(heads)
+        q, k = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (q, k))
+        q, k = apply_rotary_pos_emb(q, k, *position_embeddings, unsqueeze_dim=2)
+        q, k = q.to(v.dtype), k.to(v.dtype)
         if self.config.qk_norm:
             q, k = normalize(q), normalize(k)
-        s_qk = self._s_qk(self.s_qk)
-        if self._s_qk.mode == "vector":
-            s_k = s_qk.view(-1, self.head_dim)  # (G, K)
+        s_q = s_k = factors(self, "s_qk")
+        if self.config.scales["s_qk"]["mode"] == "vector":
+            s_k = s_k.view(-1, self.head_dim)  # (G, K)
             s_q = s_k.repeat_interleave(self.num_key_value_groups, dim=0)  # (H, K)
-        else:
-            s_q = s_k = s_qk
         q, k = (q * s_q).to(v.dtype).transpose(1, 2), (k * s_k).to(v.dtype).transpose(1, 2)
         v = v.transpose(1, 2)
         if past_key_values is not None:
             k, v = past_key_values.update(k, v, self.layer_idx)
-        attend: Callable[..., tuple[Tensor, Tensor | None]] = ALL_ATTENTION_FUNCTIONS.get_interface(
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        output, weights = attend(
-            self,
-            q,
-            k,
-            v,
-            attention_mask,
-            dropout=self.attention_dropout if self.training else 0.0,
-            scaling=self.scaling,
-            **kwargs,
-        )
+        output, weights = attend(self, q, k, v, attention_mask, scaling=self.scaling, **kwargs)
         output = output.reshape(*hidden_states.shape[:-1], -1).contiguous()
         return self.o_proj(output), weights
 
@@ -219,13 +183,8 @@ class NGPTMLP(nn.Module):
         self.config = config
         self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
         self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = columns(
-            nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-        )
-        if not config.folded:
-            self._s_u, self._s_nu = Factors(config, "s_u"), Factors(config, "s_nu")
-            self.s_u = self._s_u.stored(config.intermediate_size)
-            self.s_nu = self._s_nu.stored(config.intermediate_size)
+        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
+        add_factors(self, s_u=config.intermediate_size, s_nu=config.intermediate_size)
         mark(self, up_proj=-1, gate_proj=-1, down_proj=0)
 
     def forward(self, hidden_states: Tensor) -> Tensor:
@@ -233,8 +192,8 @@ class NGPTMLP(nn.Module):
         u, nu = self.up_proj(hidden_states), self.gate_proj(hidden_states)
         dtype = u.dtype
         if not self.config.folded:
-            u = u * self._s_u(self.s_u)
-            nu = nu * (self._s_nu(self.s_nu) * math.sqrt(self.config.hidden_size))
+            u = u * factors(self, "s_u")
+            nu = nu * (factors(self, "s_nu") * math.sqrt(self.config.hidden_size))
         return self.down_proj((u * F.silu(nu)).to(dtype))
 
 
@@ -246,15 +205,11 @@ class NGPTDecoderLayer(GradientCheckpointingLayer):
         self.config = config
         self.self_attn = NGPTAttention(config, layer_idx)
         self.mlp = NGPTMLP(config)
-        self._alpha_attn = Factors(config, "alpha_attn")
-        self._alpha_mlp = Factors(config, "alpha_mlp")
-        self.alpha_attn = self._alpha_attn.stored(config.hidden_size)
-        self.alpha_mlp = self._alpha_mlp.stored(config.hidden_size)
+        add_factors(self, alpha_attn=config.hidden_size, alpha_mlp=config.hidden_size)
 
     def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        alpha_A = self._alpha_attn(self.alpha_attn)
-        alpha_M = self._alpha_mlp(self.alpha_mlp)
+        alpha_A, alpha_M = factors(self, "alpha_attn"), factors(self, "alpha_mlp")
         if not self.config.signed_alpha:
             alpha_A, alpha_M = alpha_A.abs(), alpha_M.abs()
         h_A, _ = self.self_attn(hidden_states, **kwargs)
@@ -263,20 +218,12 @@ class NGPTDecoderLayer(GradientCheckpointingLayer):
         return residual(h, h_M, alpha_M, self.config.update)
 
 
-class NGPTPreTrainedModel(PreTrainedModel):
-    """What the model with a head and the one without share."""
+class NGPTPreTrainedModel(LlamaPreTrainedModel):
+    """What the model with a head and the one without share; what they support is Llama's."""
 
     config_class = NGPTConfig
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
     _no_split_modules = ["NGPTDecoderLayer"]  # noqa: RUF012
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
     _keep_in_fp32_modules_strict = list(SCALES)  # noqa: RUF012
-    _supports_flash_attn = True
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _can_compile_fullgraph = True
-    _supports_attention_backend = True
     _can_record_outputs = {  # noqa: RUF012
         "hidden_states": NGPTDecoderLayer,
         "attentions": NGPTAttention,
@@ -308,66 +255,20 @@ class NGPTPreTrainedModel(PreTrainedModel):
             matrix.copy_(normalize(matrix, dim))
 
 
-class NGPTModel(NGPTPreTrainedModel):
-    """The stack of layers: token ids to hidden states on the sphere."""
+class NGPTModel(NGPTPreTrainedModel, LlamaModel):
+    """Llama's stack with layers of nGPT: token ids to hidden states on the sphere."""
 
     def __init__(self, config: NGPTConfig) -> None:
-        super().__init__(config)
+        PreTrainedModel.__init__(self, config)  # LlamaModel's own would build Llama's layers
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
             NGPTDecoderLayer(config, i) for i in range(config.num_hidden_layers)
         )
+        self.norm = nn.Identity()
+        self.rotary_emb = RotaryTable(config)
         self.gradient_checkpointing = False
         mark(self, embed_tokens=-1)
         self.post_init()
-
-    @merge_with_config_defaults
-    @capture_outputs
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
-        inputs_embeds: Tensor | None = None,
-        use_cache: bool | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutputWithPast:
-        """input_ids: (B, T) -> last_hidden_state (B, T, D)"""
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("give exactly one of input_ids and inputs_embeds")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
-        if position_ids is None:
-            seen = 0 if past_key_values is None else past_key_values.get_seq_length()
-            position_ids = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + seen
-            position_ids = position_ids.unsqueeze(0)
-        mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            past_key_values=past_key_values,
-            position_ids=position_ids,
-        )
-        table = rotary_table(
-            position_ids, self.config.head_dim, self.config.rope_parameters["rope_theta"]
-        )
-        hidden_states = inputs_embeds
-        for layer in self.layers[: self.config.num_hidden_layers]:
-            hidden_states = layer(
-                hidden_states,
-                attention_mask=mask,
-                position_embeddings=table,
-                position_ids=position_ids,
-                past_key_values=past_key_values,
-                use_cache=use_cache,
-                **kwargs,
-            )
-        return BaseModelOutputWithPast(
-            last_hidden_state=hidden_states, past_key_values=past_key_values
-        )
 
 
 class NGPTForCausalLM(NGPTPreTrainedModel, GenerationMixin):
@@ -382,9 +283,7 @@ class NGPTForCausalLM(NGPTPreTrainedModel, GenerationMixin):
         self.model = NGPTModel(config)
         self.vocab_size = config.vocab_size
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
-        if not config.folded:
-            self._s_z = Factors(config, "s_z")
-            self.s_z = self._s_z.stored(config.vocab_size)
+        add_factors(self, s_z=config.vocab_size)
         mark(self, lm_head=-1)
         self.post_init()
 
@@ -413,7 +312,7 @@ class NGPTForCausalLM(NGPTPreTrainedModel, GenerationMixin):
         )
         logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
         if not self.config.folded:
-            logits = logits * self._s_z(self.s_z)
+            logits = logits * factors(self, "s_z")
         loss = None
         if labels is not None:
             loss = self.loss_function(

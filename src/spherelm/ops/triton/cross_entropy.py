@@ -21,7 +21,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.interface import IGNORE_INDEX
+from spherelm.ops.names import IGNORE_INDEX
 from spherelm.ops.triton.tiles import block, warps
 
 _CHUNK_LOGITS = 2**28

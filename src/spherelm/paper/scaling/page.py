@@ -17,9 +17,10 @@ from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.errors import UserError
 from spherelm.paper.scaling import fit, store
-from spherelm.paper.scaling.figure import Figure, Line
 from spherelm.paper.scaling.grid import ARMS
 from spherelm.paper.scaling.store import Record
+from spherelm.plots import svg
+from spherelm.plots.chart import Axis, Chart, Role, Series
 
 PAGE = "headline.md"
 BEGIN, END = "<!-- scaling: begin -->", "<!-- scaling: end -->"
@@ -142,25 +143,44 @@ def _factor(baseline: fit.Losses, best: Best) -> str:
 # --- figures -------------------------------------------------------------------------------------
 
 
-def figures(records: Sequence[Record]) -> list[Figure]:
+_ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
+"""Colours of the arms, in their order; the name at its end tells a curve from another."""
+
+
+def figures(records: Sequence[Record]) -> list[Chart]:
     """For each context: final loss over tokens of every arm, and the curves of the last budget."""
     bests = best_settings(records)
     found = []
     for context in sorted({b.context for b in bests}):
         here, size = [b for b in bests if b.context == context], f"{context // 1024}k"
-        ends = [
-            Line(arm, [(b.tokens / 1e6, b.loss) for b in here if b.arm == arm])
-            for arm in ARMS
-            if any(b.arm == arm for b in here)
-        ]
+        ends = {b.arm: [(e.tokens / 1e6, e.loss) for e in here if e.arm == b.arm] for b in here}
         budgets = sorted({b.tokens / 1e6 for b in here})
+        axis = Axis("million tokens", log=True, ticks=[(b, f"{b:.0f}") for b in budgets])
         title = f"Loss at the end of finished runs, {size} context"
-        found.append(Figure(f"scaling-{size}", title, ends, budgets))
+        found.append(_chart(f"scaling-{size}", title, axis, ends))
         longest = max(b.tokens for b in here)
-        curves = [Line(b.arm, _late(b.runs[0])) for b in here if b.tokens == longest]
+        curves = {b.arm: _late(b.runs[0]) for b in here if b.tokens == longest}
         title = f"The runs of {longest / 1e6:.0f}M tokens, {size} context"
-        found.append(Figure(f"curves-{size}", title, curves))
+        found.append(
+            _chart(f"curves-{size}", title, Axis("million tokens", from_zero=True), curves)
+        )
     return found
+
+
+def _chart(name: str, title: str, x: Axis, losses: dict[str, list[tuple[float, float]]]) -> Chart:
+    arms = list(ARMS)
+    series = [
+        Series(
+            ARMS[arm].title,
+            _ROLES[arms.index(arm) % len(_ROLES)],
+            points,
+            square=not ARMS[arm].ngpt,
+        )
+        for arm, points in losses.items()
+    ]
+    ends = "; ".join(f"{line.label} {line.points[-1][1]:.3f}" for line in series)
+    described = f"Validation loss at the ends: {ends}."
+    return Chart(name, title, described, x, Axis("validation loss"), series)
 
 
 def _late(run: Record) -> list[tuple[float, float]]:
@@ -183,7 +203,7 @@ def redraw(results: Path) -> list[Path]:
     if not (begin and end):
         raise UserError(f"{page} has no lines {BEGIN} and {END} between which to write")
     durable.write_text(page, f"{before}{BEGIN}\n\n{tables(records)}\n\n{END}{after}")
-    drawn = {results / f"{figure.name}.svg": figure.svg() for figure in figures(records)}
-    for path, svg in drawn.items():
-        durable.write_text(path, svg)
+    drawn = {results / f"{c.name}.svg": svg.draw_file(c) for c in figures(records)}
+    for path, picture in drawn.items():
+        durable.write_text(path, picture)
     return [page, *drawn]

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spherelm import durable
-from spherelm.config_io import to_toml
+from spherelm.config_io import override, to_toml
+from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
 from spherelm.paper.scaling import store
 from spherelm.paper.scaling.grid import TOKENS_PER_STEP, Point, rehearsed, tokens_of
@@ -48,6 +49,7 @@ class Study:
         """Train what is not done yet; an error names the runs that failed."""
         queue = [point for point in self.points if not store.has(self.records, point.id)]
         self.say(f"{len(self.points) - len(queue)} of {len(self.points)} runs are done already")
+        self._vocab_size = open_dataset(self.data).vocab_size
         self._began, self._done, failed = time.monotonic(), 0, list[str]()
         try:
             while queue or self._active:
@@ -79,6 +81,7 @@ class Study:
 
     def _start(self, point: Point) -> None:
         config = rehearsed(point.config()) if self.rehearse else point.config()
+        config = override(config, {"model.vocab_size": self._vocab_size})
         toml = self.out / f"{point.id}.toml"
         durable.write_text(toml, to_toml(config))
         command = [sys.executable, "-m", "spherelm", "train", "--config", str(toml)]

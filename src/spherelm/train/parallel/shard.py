@@ -15,11 +15,7 @@ from functools import partial
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.fsdp import (
-    MixedPrecisionPolicy,
-    fully_shard,
-    register_fsdp_forward_method,
-)
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard, register_fsdp_forward_method
 from torch.utils.checkpoint import checkpoint
 
 from spherelm.config import TrainConfig
@@ -27,7 +23,6 @@ from spherelm.distributed.processes import Processes
 from spherelm.model.sphere import check_rows_whole
 from spherelm.model.transformer import Transformer
 from spherelm.ops.device import uses_bf16
-from spherelm.train.parallel.compile import compile_blocks
 from spherelm.train.parallel.tensor import divide_blocks
 
 # A block returns a view, (B, T, D) of (B·T, D); nothing changes it in place.
@@ -40,7 +35,8 @@ def parallelize(model: Transformer, train: TrainConfig, processes: Processes) ->
     if mesh is not None and processes.tensor > 1:
         divide_blocks(model, mesh["tensor"])
     if train.activation_checkpointing:
-        recompute_in_backward(model)
+        for block in model.blocks:  # keeps only its input; the backward pass computes it again
+            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     if train.compile:
         compile_blocks(model)
     if mesh is not None:
@@ -49,10 +45,19 @@ def parallelize(model: Transformer, train: TrainConfig, processes: Processes) ->
         check_rows_whole(model)
 
 
-def recompute_in_backward(model: Transformer) -> None:
-    """Keep only each block's input; the backward pass computes the block again."""
+def compile_blocks(model: Transformer) -> None:
+    """Compile every block's forward in place; blocks of one model share the compiled code, so that
+    depth does not multiply it.
+
+    Not the call as a whole: what hangs on it from outside, such as FSDP2's gathering of weights,
+    stays outside of the graph.
+    """
+    from spherelm.ops.add_in_place import ADD_IN_PLACE  # loads the compiler: a second or more
+
     for block in model.blocks:
-        block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        block.forward = torch.compile(
+            block.forward, options={"post_grad_custom_post_pass": ADD_IN_PLACE}
+        )
 
 
 def shard_rows(model: Transformer, mesh: DeviceMesh, bf16: bool) -> None:

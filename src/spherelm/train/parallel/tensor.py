@@ -37,7 +37,7 @@ def divide_blocks(model: Transformer, group: DeviceMesh) -> None:
         ("d_mlp", config.mlp_width),
     ):
         if number % ways:
-            raise UserError(f"parallel.tensor = {ways} must divide {name} = {number}")
+            raise UserError(f"parallel.tensor = {ways} must divide model.{name} = {number}")
     for module in model.modules():
         if isinstance(module, (Attention, MLP)):
             _divide(module, group)
@@ -54,9 +54,14 @@ def _divide(module: nn.Module, group: DeviceMesh) -> None:
     forward, ranks = module.forward, group.get_group()
 
     def shared_forward(h: Tensor, *rest: Any) -> Tensor:
-        local = {n: local_rows(p) for n, p in module.named_parameters(recurse=False)}
+        whole = dict(module._parameters)
+        local: Any = {n: local_rows(p) for n, p in module.named_parameters(recurse=False)}
         h = _SumGradients.apply(h, ranks)  # type: ignore[no-untyped-call]
-        y = _call(module, forward, local, (h, *rest))
+        try:  # with the module's own parameters replaced for the call
+            module._parameters.update(local)
+            y = forward(h, *rest)
+        finally:
+            module._parameters.update(whole)
         return _Sum.apply(y, ranks)  # type: ignore[no-untyped-call]
 
     module.forward = shared_forward
@@ -66,17 +71,6 @@ def _read_share(scale: Scale, group: DeviceMesh) -> None:
     """Factors are whole on every process; the forward pass reads the ones of its own rows."""
     forward, share, rank = scale.forward, scale.n // group.size(), group.get_local_rank()
     scale.forward = lambda: forward()[rank * share : (rank + 1) * share]  # type: ignore[method-assign]
-
-
-def _call(module: nn.Module, forward: Any, local: dict[str, Tensor], arguments: Any) -> Tensor:
-    """`forward` with the module's own parameters replaced for the call."""
-    whole = dict(module._parameters)
-    try:
-        for name, rows in local.items():
-            module._parameters[name] = rows  # type: ignore[assignment]
-        return forward(*arguments)
-    finally:
-        module._parameters.update(whole)
 
 
 class _Sum(torch.autograd.Function):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from typing import Any
@@ -10,9 +9,9 @@ from typing import Any
 import torch
 
 from spherelm.config import RunConfig
-from spherelm.config_io import to_dict, to_toml
+from spherelm.config_io import override, to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
-from spherelm.data.loader import BlockReader
+from spherelm.data.loader import WindowReader
 from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.ops.device import choose_device, products
 from spherelm.train.build import build_model
@@ -42,18 +41,21 @@ def print_plan(run: RunConfig, dataset: TokenDataset, as_json: bool) -> None:
 
 
 def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
-    """The numbers of a plan; the speed is measured on a model of one and of two layers."""
+    """The numbers of a plan; the speed, of forward and backward, is measured on a model of one
+    layer and of two."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
-    blocks = BlockReader(dataset.train, run.model.context).n_blocks
-    speed = measure_speed(run, device)
+    windows = WindowReader(dataset.train, run.model.context).n_windows
+    one, two = (_seconds(run, layers, device) for layers in (1, 2))
+    per_layer = max(0.0, two - one)
+    speed = run.model.context / (one + per_layer * (run.model.n_layers - 1))
     per_token = flops_per_token(run.model)
     return {
         "config": to_dict(run),
         "parameters": count_parameters(run.model).total,
         "flops_per_token": per_token,
         "tokens": tokens,
-        "epochs": run.train.steps * run.train.batch_size / blocks,
+        "epochs": run.train.steps * run.train.batch_size / windows,
         "flops": per_token * tokens,
         "training_memory_bytes": training_memory(run).total,
         "device": str(device),
@@ -62,22 +64,15 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
     }
 
 
-def measure_speed(run: RunConfig, device: torch.device) -> float:
-    """Tokens per second of forward and backward, from the times of one layer and of two."""
-    one, two = (_seconds(run, layers, device) for layers in (1, 2))
-    per_layer = max(0.0, two - one)
-    return run.model.context / (one + per_layer * (run.model.n_layers - 1))
-
-
 def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
     """The best time for a sequence through a model of `n_layers` layers, forward and backward."""
-    config = dataclasses.replace(run.model, n_layers=n_layers)
     sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
-    train = dataclasses.replace(run.train, batch_size=sequences, micro_batch_size=None)
-    part = dataclasses.replace(run, model=config, train=train)
+    of_step = {"train.batch_size": sequences, "train.micro_batch_size": None}
+    part = override(run, {"model.n_layers": n_layers, **of_step})
     check_fits(part, device)
     model = build_model(part, device)
-    tokens = torch.randint(config.vocab_size, (sequences, config.context), device=device)
+    shape = (sequences, run.model.context)
+    tokens = torch.randint(run.model.vocab_size, shape, device=device)
     times = []
     for _ in range(3):
         began = time.perf_counter()

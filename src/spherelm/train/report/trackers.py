@@ -7,30 +7,12 @@ import netrc
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
-from spherelm.errors import UserError
-
-
-class Tracker(Protocol):
-    """Somewhere that curves are drawn."""
-
-    def log(self, record: Mapping[str, Any]) -> None: ...
-    def close(self) -> None: ...
-
-
-def open_trackers(run: RunConfig, tensorboard_folder: Path, start_step: int) -> list[Tracker]:
-    """The trackers that the configuration asks for; TensorBoard only where it is installed."""
-    trackers: list[Tracker] = []
-    if run.train.tensorboard:
-        with contextlib.suppress(ModuleNotFoundError):
-            trackers.append(TensorBoard(tensorboard_folder, start_step))
-    if run.train.wandb_project is not None:
-        trackers.append(WeightsAndBiases(run, tensorboard_folder.parent))
-    return trackers
+from spherelm.errors import UserError, first_line, package
 
 
 def check_trackers(run: RunConfig) -> None:
@@ -46,13 +28,7 @@ def check_trackers(run: RunConfig) -> None:
 
 
 def _wandb() -> Any:
-    try:
-        import wandb
-    except ModuleNotFoundError:
-        raise UserError(
-            "train.wandb_project needs Weights & Biases: pip install 'spherelm[track]'"
-        ) from None
-    return wandb
+    return package("wandb", "train.wandb_project", "track")
 
 
 def _logged_in() -> bool:
@@ -102,8 +78,7 @@ class WeightsAndBiases:
                 config=to_dict(run),
             )
         except wandb.errors.Error as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
-            raise UserError(f"Weights & Biases does not take the run: {reason}") from None
+            raise UserError(f"Weights & Biases refused the run: {first_line(error)}") from None
 
     def log(self, record: Mapping[str, Any]) -> None:
         self._run.log(dict(_scalars(record)), step=record["step"])
@@ -119,3 +94,17 @@ def _scalars(record: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
             yield from ((f"{name}/layer_{i}", v) for i, v in enumerate(value))
         elif isinstance(value, (int, float)) and name != "step":
             yield name, value
+
+
+Tracker = TensorBoard | WeightsAndBiases
+
+
+def open_trackers(run: RunConfig, tensorboard_folder: Path, start_step: int) -> list[Tracker]:
+    """The trackers that the configuration asks for; TensorBoard only where it is installed."""
+    trackers: list[Tracker] = []
+    if run.train.tensorboard:
+        with contextlib.suppress(ModuleNotFoundError):
+            trackers.append(TensorBoard(tensorboard_folder, start_step))
+    if run.train.wandb_project is not None:
+        trackers.append(WeightsAndBiases(run, tensorboard_folder.parent))
+    return trackers

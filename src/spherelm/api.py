@@ -1,0 +1,112 @@
+"""What people type first: `spherelm.load`, `spherelm.train` and `spherelm.generate`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from spherelm import cpu_isa, presets
+from spherelm.config import RunConfig
+from spherelm.config_io import override, read_toml, toml_values
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.open import open_dataset
+from spherelm.distributed import launcher
+from spherelm.errors import UserError
+from spherelm.folders import place
+from spherelm.generate.engine import Engine
+from spherelm.generate.sampling import Sampling
+from spherelm.generate.text import encode_prompt, generate_text
+from spherelm.ops.device import choose_device, uses_bf16
+from spherelm.ops.names import Precision
+from spherelm.runs.run_dir import Resume
+from spherelm.saved import Loaded, load_model, to_device
+from spherelm.train.loop import TrainResult
+from spherelm.train.loop import train as run_training
+from spherelm.train.report.reporter import Reporter, for_terminal
+
+
+def load(path: str | Path, *, device: str = "auto", tokenizer: str | None = None) -> Loaded:
+    """A trained model as `.model`, `.tokenizer` and `.config`, which can be unpacked.
+
+    `path` is a run directory (its newest checkpoint), a checkpoint, or an exported folder. `device`
+    is cpu, cuda, mps, or auto for the fastest there is; `tokenizer` is for a run that has none of
+    its own.
+    """
+    loaded = load_model(path, tokenizer)
+    return loaded._replace(model=to_device(loaded.model, choose_device(device)).eval())
+
+
+def train(
+    config: RunConfig | str | Path,
+    data: str | Path | TokenDataset | None,
+    out: str | Path,
+    *,
+    resume: Resume = "never",
+    force: bool = False,
+) -> TrainResult:
+    """Train in the run directory `out`, and show how it goes, as `spherelm train` does.
+
+    `config` is a `RunConfig`, a preset's name such as ngpt-nano, or a TOML file such as another
+    run's config.toml. The data decides model.vocab_size for a preset, and for a file that does not
+    say it. `data` is a folder of tokens, an opened one, or None for the one that `config` names,
+    else the built-in corpus. `resume` and `force` are those of the command line.
+    """
+    run, data_decides = _run_config(config)
+    dataset = data if isinstance(data, TokenDataset) else open_dataset(data or run.data.path)
+    if data is not None:
+        path = str(data.path if isinstance(data, TokenDataset) else data)
+        run = override(run, {"data.path": path})
+    if data_decides:
+        run = override(run, {"model.vocab_size": dataset.vocab_size})
+    if force and not isinstance(config, RunConfig):
+        place.check_apart(Path(out), [config])  # a file there would go with the run it describes
+    reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
+    return run_training(run, dataset, Path(out), resume=resume, force=force, reporter=reporter)
+
+
+def _run_config(config: RunConfig | str | Path) -> tuple[RunConfig, bool]:
+    """The configuration, and whether its size of vocabulary is left to the data."""
+    if isinstance(config, RunConfig):
+        return config, False
+    if isinstance(config, Path) or (isinstance(config, str) and config.endswith(".toml")):
+        model = toml_values(config).get("model")
+        sets_size = isinstance(model, dict) and "vocab_size" in model
+        return read_toml(config, RunConfig()), not sets_size
+    return presets.get(config), True
+
+
+def generate(
+    model: str | Path | Loaded,
+    prompt: str = "",
+    *,
+    max_tokens: int = 128,
+    temperature: float = 1.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    min_p: float | None = None,
+    repetition_penalty: float = 1.0,
+    stop: Sequence[str] = (),
+    seed: int = 0,
+    device: str = "auto",
+    dtype: Precision = "auto",
+) -> str:
+    """The text that follows `prompt`: at most `max_tokens` tokens, up to a string of `stop`.
+
+    `model` is what `load` returned, or a folder that it reads, onto `device`. The other arguments
+    are those of `spherelm generate`; a temperature of 0 always takes the most likely token. For
+    many texts from one model, keep a `spherelm.generate.engine.Engine`.
+    """
+    if not isinstance(prompt, str):
+        raise UserError(f"prompt must be a text, not {prompt!r}")
+    sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
+    loaded = model if isinstance(model, Loaded) else load(model, device=device)
+    there = loaded.model.E_input.device
+    cpu_isa.before_products(dtype, there.type)
+    engine = Engine(loaded.model, torch.bfloat16 if uses_bf16(dtype, there) else torch.float32)
+    tokenizer, ids = loaded.tokenizer, [encode_prompt(loaded.tokenizer, prompt)]
+    (text,) = generate_text(
+        engine, tokenizer, ids, max_new_tokens=max_tokens, sampling=sampling, stop=stop
+    )
+    return text

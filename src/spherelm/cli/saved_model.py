@@ -1,0 +1,72 @@
+"""What the verbs share that run a saved model: where, in which precision, and how it is opened."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+import tyro
+
+from spherelm import cpu_isa
+from spherelm.flags import parse
+from spherelm.ops.names import Precision
+from spherelm.validate import check_fields
+
+if TYPE_CHECKING:
+    import torch
+
+    from spherelm.model.transformer import Transformer
+    from spherelm.saved import Saved
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelsFlags:
+    """Flags of a verb that runs any number of saved models."""
+
+    device: str = "auto"
+    """cpu, cuda, mps, or auto for the fastest there is."""
+    dtype: Precision = "auto"
+    """Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
+    tokenizer: str | None = None
+    """A tokenizer, where a run has none of its own."""
+    json: bool = False
+    """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
+    def execution(self) -> tuple[torch.device, torch.dtype]:
+        """Where a model runs, and the precision of its matrix products."""
+        import torch
+
+        from spherelm.ops.device import choose_device, uses_bf16
+
+        device = choose_device(self.device, "--device")
+        return device, torch.bfloat16 if uses_bf16(self.dtype, device) else torch.float32
+
+    def open(self, saved: Saved) -> tuple[Transformer, AbstractContextManager[object]]:
+        """The model where it runs, and the context in which its products have their precision."""
+        from spherelm.ops.device import products
+        from spherelm.saved import read_weights, to_device
+
+        device, _ = self.execution()
+        return to_device(read_weights(saved), device).eval(), products(self.dtype, device)
+
+
+F = TypeVar("F", bound=ModelsFlags)
+
+
+def parse_for_model(flags: type[F], argv: list[str], verb: str) -> F:
+    """The flags, with bfloat16 products on this CPU made safe before torch is loaded."""
+    parsed = parse(flags, argv, verb)
+    cpu_isa.before_products(parsed.dtype, parsed.device)
+    return parsed
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelFlags(ModelsFlags):
+    """Flags of a verb that runs one saved model."""
+
+    run: tyro.conf.Positional[str]
+    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""

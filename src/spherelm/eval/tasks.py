@@ -1,0 +1,188 @@
+"""The tasks of the paper: five by accuracy, with no example in the prompt, and one translation.
+
+Prompts and metrics are those of lm-evaluation-harness, and so is the form of the questions, which
+can also be read from local files:
+
+arc_easy_test.jsonl        id, question, choices (list of texts), gold (index)
+hellaswag_val.jsonl        as on the hub
+winogrande_xl_dev.jsonl    as on the hub
+wsc273.txt                 four lines and a blank one each: sentence with [MASK], the word
+                           [MASK], candidates divided by a comma, the right one
+lambada_test.jsonl         text
+newstest2014.fra, .eng     a sentence on each line
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spherelm.errors import UserError, nearest
+
+Example = dict[str, Any]
+
+MASK = "[MASK]"
+WSC_NOUNS = frozenset(
+    {"arms", "back", "bassinet", "bathroom", "bishop", "boyfriend", "bunk", "chest", "toy"}
+    | {"concentration", "education", "empty", "legs", "place", "shoulders", "silence", "turn"}
+    | {"will"}
+)
+"""Words after a hidden pronoun that show it to be possessive: candidates there get an 's."""
+
+
+def _arc_easy(folder: Path) -> Iterator[Example]:
+    file = folder / "arc_easy_test.jsonl"
+    for where, row in _json_examples(file, question=str, choices=list, gold=int):
+        choices, gold = row["choices"], row["gold"]
+        if not 0 <= gold < len(choices):
+            raise UserError(f"{where}: gold must be the index of a choice, not {gold}")
+        labels = [chr(ord("A") + i) for i in range(len(choices))]
+        asked = {"text": choices, "label": labels}
+        yield {"question": row["question"], "choices": asked, "answerKey": labels[gold]}
+
+
+def _hellaswag(folder: Path) -> Iterator[Example]:
+    kinds = {"activity_label": str, "ctx_a": str, "ctx_b": str, "endings": list, "label": str}
+    for _, row in _json_examples(folder / "hellaswag_val.jsonl", **kinds):
+        yield row
+
+
+def _winogrande(folder: Path) -> Iterator[Example]:
+    kinds = dict.fromkeys(("sentence", "option1", "option2", "answer"), str)
+    for where, row in _json_examples(folder / "winogrande_xl_dev.jsonl", **kinds):
+        if "_" not in row["sentence"] or row["answer"] not in ("1", "2"):
+            raise UserError(f"{where}: a sentence needs a blank (_) and the answer 1 or 2")
+        yield row
+
+
+def _wsc273(folder: Path) -> Iterator[Example]:
+    file = folder / "wsc273.txt"
+    numbered = enumerate(_lines(file), 1)
+    for blank, group in itertools.groupby(numbered, lambda line: not line[1].strip()):
+        if blank:
+            continue
+        numbers, lines = zip(*group, strict=True)
+        where = f"{file} line {numbers[0]}"
+        if len(lines) != 4:
+            raise UserError(f"{where}: a schema has 4 lines before a blank one, not {len(lines)}")
+        sentence, _, candidates, answer = lines
+        options = [option.strip() for option in candidates.split(",")]
+        if MASK not in sentence or len(options) != 2 or answer.strip() not in options:
+            raise UserError(
+                f"{where}: a schema needs {MASK} in its sentence, two candidates divided by a "
+                "comma, and one of them as the answer"
+            )
+        yield _schema(sentence, options, options.index(answer.strip()))
+
+
+def _schema(sentence: str, options: list[str], label: int) -> Example:
+    """A Winograd schema as on the hub, with a stand-in for the pronoun that [MASK] hides.
+
+    The harness puts the candidates in the pronoun's place and scores what follows, so the pronoun
+    itself is never seen; it only decides whether candidates get an 's.
+    """
+    sentence = re.sub(rf"{re.escape(MASK)}\s+([.,;!?])", rf"{MASK}\1", " ".join(sentence.split()))
+    location = sentence.index(MASK)
+    following = re.match(r"\W*(\w*)", sentence[location + len(MASK) :])
+    possessive = following is not None and following[1] in WSC_NOUNS
+    pronoun = "their" if possessive else "it"
+    return {
+        "text": sentence.replace(MASK, pronoun, 1),
+        "pronoun": pronoun,
+        "pronoun_loc": location,
+        "options": options,
+        "label": label,
+    }
+
+
+def _lambada(folder: Path) -> Iterator[Example]:
+    for _, row in _json_examples(folder / "lambada_test.jsonl", text=str):
+        yield row
+
+
+def _wmt14(folder: Path) -> Iterator[Example]:
+    french, english = (_lines(folder / f"newstest2014.{language}") for language in ("fra", "eng"))
+    if len(french) != len(english):
+        raise UserError(
+            f"{folder}: newstest2014.fra has {len(french)} lines, newstest2014.eng {len(english)}"
+        )
+    for fr, en in zip(french, english, strict=True):
+        yield {"translation": {"fr": fr, "en": en}}
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except OSError as error:
+        raise UserError(f"cannot read the task file {file}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{file} is not a text in UTF-8") from None
+    if lines == [""]:
+        raise UserError(f"the task file {file} is empty")
+    return lines
+
+
+def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:
+    """Where each line stands, and its fields of these names, each of the type asked for."""
+    for number, line in enumerate(_lines(file), 1):
+        where = f"{file} line {number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            raise UserError(f"{where} is not a JSON object")
+        for name, kind in kinds.items():
+            if name not in row:
+                raise UserError(f"{where} lacks the field {name!r}")
+            if not isinstance(row[name], kind):
+                raise UserError(f"{where}: {name} must be a {kind.__name__}, not {row[name]!r}")
+        yield where, {name: row[name] for name in kinds}
+
+
+@dataclass(frozen=True)
+class PaperTask:
+    """A task of lm-evaluation-harness as the paper uses it."""
+
+    name: str
+    title: str
+    metric: str
+    folder: str
+    """Where the harness keeps the task, among its own."""
+    split: str
+    """The part of the data that the questions are from."""
+    reader: Callable[[Path], Iterator[Example]]
+    shots: int = 0
+    """Examples in the prompt."""
+
+    def read(self, folder: Path) -> list[Example]:
+        """The questions from the files in `folder`; a mistake in them is named with its line."""
+        return list(self.reader(folder))
+
+
+PAPER_TASKS = (
+    PaperTask("arc_easy", "ARC-Easy", "acc", "arc", "test", _arc_easy),
+    PaperTask("hellaswag", "HellaSwag", "acc", "hellaswag", "validation", _hellaswag),
+    PaperTask("winogrande", "WinoGrande", "acc", "winogrande", "validation", _winogrande),
+    PaperTask("wsc273", "WSC273", "acc", "wsc273", "test", _wsc273),
+    PaperTask("lambada_openai", "LAMBADA", "acc", "lambada", "test", _lambada),
+    PaperTask("wmt14-fr-en", "WMT14 fr-en", "bleu", "translation", "test", _wmt14, shots=5),
+)
+AVERAGED = tuple(task.name for task in PAPER_TASKS if task.metric == "acc")
+"""What the paper's average accuracy is over."""
+
+
+def choose_tasks(names: str) -> tuple[PaperTask, ...]:
+    """The tasks of a comma-separated list; `paper` stands for all of them."""
+    known = {task.name: (task,) for task in PAPER_TASKS} | {"paper": PAPER_TASKS}
+    chosen: list[PaperTask] = []
+    for name in map(str.strip, names.split(",")):
+        if name not in known:
+            raise UserError(f"there is no task {name!r}; {nearest(name, known)}")
+        chosen += known[name]
+    return tuple(dict.fromkeys(chosen))

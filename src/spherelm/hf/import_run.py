@@ -1,0 +1,56 @@
+"""Import: an exported folder as a run directory with one checkpoint."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from spherelm.config import ParallelConfig
+from spherelm.config_io import to_dict
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.distributed.processes import Processes
+from spherelm.errors import UserError
+from spherelm.folders import place
+from spherelm.folders.kinds import IMPORT
+from spherelm.hf.read import Export, model_path, reading
+from spherelm.model.transformer import Transformer
+from spherelm.runs.checkpoint import Writing
+from spherelm.runs.load import Saved, find_tokenizer, named_tensors, read_weights
+from spherelm.runs.run_dir import RunDir, write_description
+
+
+def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) -> Path:
+    """Turn an exported folder into a run directory with one checkpoint, bit for bit.
+
+    A folder without a tokenizer makes a run without one.
+    """
+    inputs = [model_path(source)]
+    place.check(out, IMPORT, force=force, inputs=inputs)
+
+    def read(saved: Saved) -> tuple[Saved, Transformer, Tokenizer | None]:
+        if not isinstance(saved, Export):
+            raise UserError(
+                f"{source} is already spherelm's own; only an exported folder is imported"
+            )
+        if saved.folded:
+            raise UserError(
+                f"{source} is a folded export, which comes back in function but not bit for bit: "
+                "import one that was exported without --fold"
+            )
+        tokenizer = None
+        with contextlib.suppress(UserError):
+            tokenizer = find_tokenizer(saved)
+        return saved, read_weights(saved), tokenizer
+
+    saved, model, tokenizer = reading(source, read)
+    with place.whole(out, IMPORT, force=force, inputs=inputs) as folder:
+        run_dir = RunDir(folder)
+        run_dir.checkpoints.mkdir()
+        write_description(run_dir, saved.config)
+        if tokenizer is not None:
+            tokenizer.save(run_dir.tokenizer)
+        state = {"config": to_dict(saved.config), "val_loss": saved.val_loss, "data": "imported"}
+        processes = Processes(ParallelConfig(), "cpu")
+        tensors = named_tensors(model)
+        Writing(run_dir.checkpoints, saved.step or 0, tensors, state, processes).finish()
+    return Path(out)

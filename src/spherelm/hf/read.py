@@ -1,0 +1,161 @@
+"""A saved model from its folder: a checkpoint of ours, or one that transformers reads."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from torch import Tensor
+from torch.distributed.checkpoint.api import CheckpointException
+
+from spherelm import durable, records
+from spherelm.config import RunConfig, TrainConfig, WeightStorage
+from spherelm.config_io import from_dict
+from spherelm.data.tokenizer import DESCRIPTION, KINDS, Tokenizer
+from spherelm.data.tokenizer_load import load_tokenizer
+from spherelm.errors import UserError
+from spherelm.hf.card import check_losses
+from spherelm.hf.names import from_hf_config, from_hf_tensors, to_hf_config, unfold_scales
+from spherelm.model.transformer import Transformer
+from spherelm.runs.load import Saved, find_checkpoint, newest_checkpoint
+from spherelm.runs.run_dir import RunDir
+
+FORMAT, VERSION = "spherelm export", 1
+RECORD = "spherelm.json"
+"""What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
+_MEANT = f"(if it was changed on purpose, remove {RECORD})"
+TOKENIZER = {DESCRIPTION, *KINDS.values()}
+"""Files of an export that hold its tokenizer."""
+
+T = TypeVar("T")
+
+
+def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
+    """What `read` makes of the model at `path`: a run's newest checkpoint, or what lies there.
+
+    A training that goes on removes old checkpoints, and an export may be replaced: where that came
+    between, it is read again, from the checkpoint or export that is there now.
+    """
+    path = model_path(path)
+    for attempt in range(100):
+        if not path.is_dir():
+            raise UserError(
+                f"{path} does not exist; give a run, a checkpoint or an exported folder"
+            )
+        folder = newest_checkpoint(path) if RunDir(path).holds_a_run() else path
+        before = _identity(folder)
+        find = find_checkpoint if (folder / "state.json").is_file() else find_export
+        try:
+            result = read(find(folder))
+        except (Exception, CheckpointException):
+            if before is not None and before == _identity(folder):
+                raise
+        else:
+            if _identity(folder) in (before, None):  # removed since: what was read was whole
+                return result
+        time.sleep(0.01 * attempt)
+    raise UserError(f"{path} changes faster than it can be read; try again when less is written")
+
+
+def model_path(path: object) -> Path:
+    """The folder of a model, as it was named."""
+    if not isinstance(path, (str, Path)):
+        raise UserError(f"a model is named by its folder, not {path!r}")
+    return Path(path)
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    """Changes when another folder takes the name; None where there is none."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+@dataclass(frozen=True)
+class Export(Saved):
+    """A folder that we exported, or that transformers saved."""
+
+    kind = "export"
+    folded: bool = False
+    """Whether scales were multiplied into the matrices."""
+    losses: tuple[dict[str, Any], ...] = ()
+    """Those of its record, if it has one."""
+
+    def own_tokenizer(self) -> Tokenizer | None:
+        there = any((self.folder / file).is_file() for file in (DESCRIPTION, "tokenizer.json"))
+        return load_tokenizer(self.folder) if there else None
+
+    def fill(self, model: Transformer) -> None:
+        found = _read_safetensors(self.folder)
+        if self.folded:
+            found = unfold_scales(found, self.config.model, str(self.folder))
+        native = from_hf_tensors(found, model.state_dict(), str(self.folder))
+        model.load_state_dict(native, assign=True)
+
+
+def find_export(folder: Path) -> Export:
+    """The export in `folder`; its record, where it has one, must fit what lies beside it."""
+    file, hf_file = folder / RECORD, folder / "config.json"
+    if not hf_file.is_file():
+        raise UserError(
+            f"{folder} holds no model: neither a run (config.toml), nor a checkpoint "
+            "(state.json), nor an export (config.json)"
+        )
+    record = _read_record(file) if file.is_file() else None
+    values = records.read(hf_file)
+    model, folded = from_hf_config(values, str(hf_file)), bool(values.get("folded"))
+    if record is None:  # saved by transformers: no run of ours is known
+        storage: WeightStorage = "bf16" if values.get("dtype") == "bfloat16" else "fp32"
+        config = RunConfig(model=model, train=TrainConfig(weight_storage=storage))
+        return Export(folder, config, folded=folded)
+    config = from_dict(RunConfig, record["config"], file)
+    if from_hf_config(to_hf_config(config.model, "", folded), str(file)) != model:
+        raise UserError(
+            f"{hf_file} describes another model than {RECORD} beside it; export it again {_MEANT}"
+        )
+    if folded:  # whose factors are vectors, whatever they were before
+        config = dataclasses.replace(config, model=model)
+    losses = tuple(record["losses"])
+    return Export(folder, config, record["step"], record["val_loss"], None, folded, losses)
+
+
+def _read_record(file: Path) -> dict[str, Any]:
+    """What an export says of itself; the files beside it must be those that were written."""
+    record = records.read_format(file, FORMAT, VERSION)
+    records.field(record, "config", dict, file)
+    if records.field(record, "step", (int, type(None)), file) is not None:
+        records.step_number(file, record["step"])
+    records.field(record, "val_loss", (int, float, type(None)), file)
+    for losses in records.field(record, "losses", list, file):
+        check_losses(losses, file)
+    files = records.field(record, "crc32", dict, file)
+    there = {name for name in files if records.beside(file, name).is_file()}
+    missing = files.keys() - there
+    if missing and missing != files.keys() & TOKENIZER:  # without any tokenizer, one can be named
+        raise UserError(f"{file.parent} is damaged: {min(missing)} is missing; export it again")
+    for name in sorted(there):
+        if durable.checksum(file.with_name(name)) != files[name]:
+            raise UserError(
+                f"{file.parent} is damaged: the checksum of {name} does not match; export it again "
+                f"{_MEANT}"
+            )
+    return record
+
+
+def _read_safetensors(folder: Path) -> dict[str, Tensor]:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    files = sorted(folder.glob("model*.safetensors"))
+    if not files:
+        raise UserError(f"{folder} has no weights: model.safetensors is missing")
+    try:
+        return {name: tensor for file in files for name, tensor in load_file(file).items()}
+    except (SafetensorError, OSError) as error:
+        raise UserError(f"{folder} has damaged weights: {str(error).splitlines()[0]}") from None

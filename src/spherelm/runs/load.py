@@ -1,0 +1,172 @@
+"""A saved model before it is used: found in its folder, then read, with whose tokens it speaks.
+
+Here are the checkpoints of our runs; `hf.read` adds exported folders. Nothing is unpickled and
+nothing from a folder is executed: weights are safetensors, all else is JSON and TOML.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from spherelm import records
+from spherelm.config import RunConfig
+from spherelm.config_io import from_dict
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.open import open_dataset
+from spherelm.data.tokenizer import Tokenizer, same_ids
+from spherelm.data.tokenizer_load import load_saved_tokenizer, load_tokenizer
+from spherelm.errors import UserError
+from spherelm.free_memory import require_memory
+from spherelm.model.flops import count_parameters
+from spherelm.model.sphere import store_matrices_
+from spherelm.model.transformer import Transformer
+from spherelm.runs import checkpoint as checkpoints
+from spherelm.runs.run_dir import RunDir
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A saved model that was found but not read yet."""
+
+    kind: ClassVar[Literal["checkpoint", "export"]]
+    folder: Path
+    config: RunConfig
+    step: int | None = None
+    val_loss: float | None = None
+    data: str | None = None
+    """Fingerprint of the data that it was trained on, where that is known."""
+
+    @property
+    def run_root(self) -> Path:
+        """The folder that it belongs to."""
+        return self.folder
+
+    def own_tokenizer(self) -> Tokenizer | None:
+        """The tokenizer that was saved with it, if one was."""
+        raise NotImplementedError
+
+    def fill(self, model: Transformer) -> None:
+        """Give `model`, which has its shape and dtypes, its weights."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Checkpoint(Saved):
+    """A checkpoint of a run."""
+
+    kind = "checkpoint"
+    began: int | None = None
+    """The step that its run set out from, where that is known."""
+
+    @property
+    def run_root(self) -> Path:
+        """The run directory."""
+        return self.folder.parent.parent
+
+    def own_tokenizer(self) -> Tokenizer | None:
+        copied = RunDir(self.run_root).tokenizer
+        return load_saved_tokenizer(copied) if copied.is_dir() else None
+
+    def fill(self, model: Transformer) -> None:
+        checkpoints.load_tensors(self.folder, named_tensors(model))
+
+
+def newest_checkpoint(path: Path) -> Path:
+    """The newest checkpoint of the run in the folder `path`."""
+    for _ in range(5):  # a list made while one checkpoint comes and another goes may miss both
+        if (newest := checkpoints.latest(RunDir(path).checkpoints)) is not None:
+            return newest
+        time.sleep(0.01)
+    raise UserError(f"the run {path} has no finished checkpoint yet")
+
+
+def find_checkpoint(folder: Path) -> Checkpoint:
+    """The checkpoint in `folder`, every file of it checked."""
+    state = checkpoints.verify(folder)
+    step = records.step_number(folder / "state.json", state["step"])
+    began = records.field({"began": None, **state}, "began", (int, type(None)), folder)
+    config = from_dict(RunConfig, state.get("config"), folder)
+    return Checkpoint(folder, config, step, state["val_loss"], state.get("data"), began)
+
+
+def named_tensors(model: Transformer) -> dict[str, Tensor]:
+    """The model's tensors under the names that they have in a checkpoint."""
+    return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
+
+
+def read_weights(saved: Saved) -> Transformer:
+    """The model with its weights, bit for bit as they were saved, on the CPU."""
+    in_bf16 = saved.config.train.weight_storage == "bf16"
+    needed = (2 if in_bf16 else 4) * count_parameters(saved.config.model).total
+    require_memory(f"the model in {saved.folder}", needed, torch.device("cpu"), "use a smaller one")
+    with torch.device("meta"):
+        model = Transformer(saved.config.model)
+    if in_bf16:
+        store_matrices_(model, torch.bfloat16)
+    model.to_empty(device="cpu")
+    saved.fill(model)
+    return model
+
+
+def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
+    """The tokenizer that was named, else the one kept with the model, else the one of its data."""
+    own = saved.own_tokenizer()
+    if spec is None:
+        tokenizer = own or _tokenizer_of_data(saved)
+    else:
+        tokenizer = load_tokenizer(spec)
+        if own is not None and not same_ids(tokenizer, own):
+            raise UserError(
+                f"{saved.run_root} has a tokenizer of its own, {own.name}, and {tokenizer.name} "
+                "gives other ids; leave out --tokenizer"
+            )
+    if tokenizer.vocab_size > saved.config.model.vocab_size:
+        raise UserError(
+            f"tokenizer {tokenizer.name} has {tokenizer.vocab_size} tokens, more than the "
+            f"{saved.config.model.vocab_size} of the model in {saved.folder}"
+        )
+    return tokenizer
+
+
+def _tokenizer_of_data(saved: Saved) -> Tokenizer:
+    """The tokenizer of the very data that it was trained on, if that is still there."""
+    try:
+        if saved.data is None:
+            raise UserError("it does not say which data it was trained on")
+        dataset = open_dataset(saved.config.data.path, verify=False)
+        if saved.data != dataset.fingerprint:
+            raise UserError(f"{dataset.path} is not the data that it was trained on")
+        return dataset.tokenizer()
+    except UserError as error:
+        raise UserError(
+            f"no tokenizer for {saved.folder} ({error}); name one with --tokenizer"
+        ) from None
+
+
+def open_own_data(saved: Saved, path: str | None = None, spec: str | None = None) -> TokenDataset:
+    """The data at `path`, or of the run: refused where its tokens are not those of the model.
+
+    They are if it is the very data the model was trained on, or of the same tokenizer: ids of
+    another would give a loss that means nothing.
+    """
+    run = saved.config
+    dataset = open_dataset(path or run.data.path, vocab_size=run.model.vocab_size)
+    if saved.data == dataset.fingerprint:
+        return dataset
+    tokenizer = find_tokenizer(saved, spec)
+    if dataset.tokenizer_fingerprint == tokenizer.fingerprint:
+        return dataset
+    made_by = None if dataset.tokenizer_fingerprint is None else dataset.tokenizer()
+    if made_by is None or not same_ids(made_by, tokenizer):
+        name = "an unknown tokenizer" if made_by is None else made_by.name
+        raise UserError(
+            f"{saved.run_root} reads tokens of {tokenizer.name}, and {dataset.path} holds tokens "
+            f"of {name}; name the run's own data with --data, or a text with --text"
+        )
+    return dataset

@@ -1,0 +1,152 @@
+"""The names that people type first: `spherelm.load`, `spherelm.train` and `spherelm.generate`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import spherelm
+from spherelm import presets
+from spherelm.cli import main
+from spherelm.config_io import to_toml
+from spherelm.data.open import open_dataset
+from spherelm.errors import UserError
+from spherelm.generate.engine import Engine
+from spherelm.hf.export import export_to_hf
+from spherelm.runs.run_dir import RunDir
+from spherelm.train import loop
+from spherelm.train.loop import train
+from tests.saved_runs import byte_model, write_run
+
+DATA = Path(__file__).parent / "compat" / "data"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return write_run(tmp_path / "run", byte_model())
+
+
+def tiny(preset: str = "ngpt-debug", steps: int = 2) -> spherelm.RunConfig:
+    """A run of a second."""
+    run = presets.get(preset)
+    model = replace(run.model, d_model=16, n_layers=1, n_heads=2, context=16)
+    train = replace(run.train, steps=steps, device="cpu", tensorboard=False, eval_sequences=2)
+    return replace(run, model=model, train=train)
+
+
+def run_python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+def test_importing_the_package_does_not_wait_for_torch() -> None:
+    code = "import sys, spherelm; print(callable(spherelm.train), 'torch' in sys.modules)"
+    assert run_python(code) == "True False"
+
+
+def test_functions_and_packages_of_one_name_are_both_there() -> None:
+    """Whatever is imported, and in whichever order."""
+    for first in ("import spherelm", "import spherelm.train, spherelm.generate"):
+        code = f"{first}; print(callable(spherelm.train), callable(spherelm.generate))"
+        assert run_python(code) == "True True"
+    for form in (
+        "import spherelm.train.loop, spherelm.generate.engine",
+        "import spherelm.train.loop as loop, spherelm.generate.engine as engine, spherelm",
+        "from spherelm.train import loop; from spherelm.generate import engine; import spherelm",
+        "from spherelm import train, generate; import spherelm",
+        "from spherelm import *; import spherelm",
+    ):
+        names: dict[str, Any] = {}
+        exec(form, names)
+        package = names["spherelm"]
+        assert package.train.loop.train is train
+        assert package.generate.engine.Engine is Engine
+        assert names.get("loop", loop) is loop
+        for called in (names.get("train", package.train), package.train):
+            with pytest.raises(UserError, match="a preset has a name, such as ngpt-nano, not 3"):
+                called(3, None, "nowhere")
+        for called in (names.get("generate", package.generate), package.generate):
+            with pytest.raises(UserError, match="a model is named by its folder, not 3"):
+                called(3)
+
+
+def test_every_public_name_is_there() -> None:
+    for name in spherelm.__all__:
+        assert getattr(spherelm, name) is getattr(spherelm, name)
+        assert name in dir(spherelm)
+    with pytest.raises(AttributeError, match="no attribute 'wings'"):
+        _ = spherelm.wings  # type: ignore[attr-defined]
+
+
+def test_a_run_a_checkpoint_and_an_export_are_loaded(run: Path, tmp_path: Path) -> None:
+    exported = export_to_hf(run, tmp_path / "hf")
+    expected = byte_model()
+    for path in (run, str(run), run / "checkpoints" / "step_7", exported):
+        model, tokenizer, config = loaded = spherelm.load(path, device="cpu")
+        assert (loaded.model, loaded.tokenizer, loaded.config) == (model, tokenizer, config)
+        assert torch.equal(model.E_input, expected.E_input)
+        assert tokenizer.name == "bytes"
+        assert config.model == expected.config
+        assert not model.training
+    with pytest.raises(UserError, match="does not exist; give a run, a checkpoint or"):
+        spherelm.load(tmp_path / "nowhere")
+
+
+def test_text_is_that_of_the_command_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = spherelm.load(run, device="cpu")
+    settings = {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "seed": 3}
+    text = spherelm.generate(loaded, "def", max_tokens=12, **settings)
+    assert text
+    assert text == spherelm.generate(str(run), "def", max_tokens=12, device="cpu", **settings)
+    assert text != spherelm.generate(loaded, "def", max_tokens=12, **{**settings, "seed": 4})
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
+    main(["generate", str(run), "--prompt", "def", "--max-new-tokens=12", "--device=cpu", *flags])
+    assert capsys.readouterr().out == f"def{text}\n"
+    stop = text[4:6]
+    assert spherelm.generate(loaded, "def", max_tokens=12, stop=[stop], **settings) == text[:4]
+    with pytest.raises(UserError, match="prompt must be a text, not 3"):
+        spherelm.generate(loaded, 3)  # type: ignore[arg-type]
+
+
+def test_a_run_is_trained_shown_and_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    result = spherelm.train(tiny(steps=2), DATA, out)
+    assert (result.step, result.finished) == (2, True)
+    assert "step 2: validation loss" in capsys.readouterr().err
+    assert RunDir(out).read_config().data.path == str(DATA)
+    with pytest.raises(UserError, match="already holds a run"):
+        spherelm.train(tiny(steps=3), DATA, out)
+    assert spherelm.train(tiny(steps=3), open_dataset(DATA), str(out), resume="auto").step == 3
+    assert spherelm.train(tiny(steps=1), DATA, out, force=True).step == 1
+    assert spherelm.load(out, device="cpu").config == RunDir(out).read_config()
+
+
+def test_a_configuration_is_a_preset_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The data decides the size of the vocabulary, unless somebody has said it."""
+    trained: list[spherelm.RunConfig] = []
+    monkeypatch.setattr("spherelm.api.run_training", lambda run, *_, **__: trained.append(run))
+    (tmp_path / "short.toml").write_text("[train]\nsteps = 700\n[data]\nwithin_documents = true\n")
+    (tmp_path / "whole.toml").write_text(to_toml(presets.get("gpt-small")))
+    for config in ("gpt-small", str(tmp_path / "short.toml"), tmp_path / "whole.toml"):
+        spherelm.train(config, DATA, tmp_path / "run")
+    preset, short, whole = trained
+    assert preset.model == replace(presets.get("gpt-small").model, vocab_size=257)
+    assert (short.train.steps, short.data.within_documents) == (700, True)
+    assert short.model == spherelm.ModelConfig(vocab_size=257)
+    assert whole.model == presets.get("gpt-small").model  # of 32000, which the file says
+    spherelm.train(replace(tiny(), data=replace(tiny().data, path=str(DATA))), None, tmp_path)
+    assert trained[-1].data.path == str(DATA)
+    with pytest.raises(UserError, match="unknown preset 'huge'"):
+        spherelm.train("huge", None, tmp_path / "run")
+    with pytest.raises(UserError, match=r"cannot read the config .*gone.toml"):
+        spherelm.train(tmp_path / "gone.toml", None, tmp_path / "run")

@@ -1,0 +1,118 @@
+"""Mistakes on a command line, from the parser's own events to one line each."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pytest
+import tyro
+from tyro import _errors
+
+from spherelm.errors import UserError
+from spherelm.flags import given, long_forms, parse
+
+
+@dataclass(frozen=True)
+class Section:
+    width: int = 8
+    """How wide."""
+    steps_of_warmup: int | None = None
+    """Steps."""
+    normed: bool = True
+    """Whether."""
+
+    def __post_init__(self) -> None:
+        if self.width % 2:
+            raise UserError(f"section.width must be even, not {self.width}")
+
+
+@dataclass(frozen=True)
+class Flags:
+    """For tests."""
+
+    run: tyro.conf.Positional[str]
+    """A folder with a run. There may be several."""
+    out: str
+    """Where to."""
+    mode: Literal["fast", "slow"] = "fast"
+    """How."""
+    rate: float | None = None
+    """How fast."""
+    sizes: tuple[int, ...] = ()
+    """How large."""
+    section: Section = field(default_factory=Section)
+
+
+MISTAKES = {
+    _errors.UnrecognizedArgs: {
+        "r --out o --mod slow": "there is no option --mod; did you mean --mode?",
+        "r --out o --mod=slow": "there is no option --mod=slow; did you mean --mode?",
+        "r --out o --widht 3": "there is no option --widht; did you mean --section.width?",
+        "r --out o --section.normed": "did you mean --section.no-normed?",
+        "r --out o --zzz": "there is no option --zzz (",
+        "r --out o --run r": "there is no option --run (",
+        "r --out o more": "'more' is one word too many",
+    },
+    _errors.MissingArgs: {
+        "r": "--out must be given (",
+        "": "--out and A folder with a run must be given (",
+        "r --oot o": "there is no option --oot; did you mean --out?",
+    },
+    _errors.InvalidChoice: {
+        "r --out o --mode quick": "--mode must be one of fast, slow, not 'quick'",
+    },
+    _errors.BadValue: {"r --out": "--out needs a value"},
+    _errors.InstantiationFailure: {
+        "r --out o --section.width wide": "--section.width must be a whole number, not 'wide'",
+        "r --out o --section.steps_of_warmup=1.5": (
+            "--section.steps-of-warmup must be a whole number, not '1.5'"
+        ),
+        "r --out o --rate much": "--rate must be a number, not 'much'",
+        "r --out o --sizes 1 x": "--sizes must be whole numbers",
+        "r --out o --section.width 3": "section.width must be even, not 3 (",
+    },
+}
+"""By the event that tyro makes of each: a tyro that makes others, or none, fails here."""
+
+
+@pytest.mark.parametrize("columns", ["12", "80"])
+@pytest.mark.parametrize("event", MISTAKES)
+def test_a_mistake_is_one_line_however_wide_the_terminal_is(
+    event: type[_errors.ParseErrorEvent],
+    columns: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Nothing is drawn, so nothing can be wrapped, or lost with a frame."""
+    monkeypatch.setenv("COLUMNS", columns)
+    fired: list[_errors.ParseErrorEvent] = []
+    fire = _errors._fire
+    monkeypatch.setattr(_errors, "_fire", lambda event: (fired.append(event), fire(event)))
+    for line, says in MISTAKES[event].items():
+        with pytest.raises(UserError) as refusal:
+            parse(Flags, line.split(), "verb")
+        assert says in str(refusal.value)
+        assert str(refusal.value).endswith("(spherelm verb --help lists the options)")
+        assert "\n" not in str(refusal.value)
+        assert isinstance(fired.pop(), event)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_an_event_that_is_not_known_yet_is_no_empty_line() -> None:
+    from spherelm.flags import _explain
+
+    assert "cannot be understood (ParseErrorEvent)" in _explain(
+        _errors.ParseErrorEvent("spherelm verb"), [], Flags("r", "o")
+    )
+
+
+def test_defaults_may_be_others() -> None:
+    flags = parse(Flags, ["r", "--out", "o"], "verb", mode="slow", section=Section(4))
+    assert flags == Flags("r", "o", "slow", section=Section(4))
+
+
+def test_a_flag_is_given_whatever_its_value_and_spelling() -> None:
+    argv = long_forms(["--steps", "8", "--section.steps_of_warmup=1", "a_b"], {"--steps": "--t.s"})
+    assert argv == ["--t.s", "8", "--section.steps-of-warmup=1", "a_b"]
+    assert given(argv) == {"t.s", "section.steps_of_warmup"}
