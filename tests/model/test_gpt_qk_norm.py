@@ -104,7 +104,7 @@ def test_it_is_a_gpt_with_gains_that_start_at_one() -> None:
 
 
 def test_the_field_is_gpts_alone() -> None:
-    with pytest.raises(UserError, match="gpt_qk_norm belongs to arch = 'gpt'"):
+    with pytest.raises(UserError, match="model.gpt_qk_norm is for GPT alone"):
         tiny_config(gpt_qk_norm=True)
     with pytest.raises(UserError, match="gpt_qk_norm must be true or false"):
         tiny_config(arch="gpt", gpt_qk_norm=1)
