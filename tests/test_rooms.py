@@ -16,16 +16,17 @@ SOURCE = Path(spherelm.__file__).parent
 ORDER = (
     "errors", "validate", "durable", "records", "config_io", "console", "free_memory", "cpu_isa",
     "flags", "folders", "ops", "model", "config", "presets", "optim", "data", "distributed", "runs",
-    "plots", "hf", "saved", "generate", "eval", "train", "bench", "compare", "paper", "api", "cli",
+    "plots", "hf", "saved", "generation", "eval", "training", "bench", "compare", "paper",
+    "api", "cli",
 )  # fmt: skip
 """First those that know nothing of the others."""
 
 NEVER = {
     "data": {"model"},
-    "generate": {"train"},
-    "hf": {"train", "generate", "eval"},
-    "runs": {"train", "eval", "hf"},
-    "plots": {"model", "train", "runs"},
+    "generation": {"training"},
+    "hf": {"training", "generation", "eval"},
+    "runs": {"training", "eval", "hf"},
+    "plots": {"model", "training", "runs"},
 }
 """Said again, so that a change of the order cannot allow them."""
 

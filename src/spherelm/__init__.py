@@ -11,8 +11,7 @@ not wait for torch.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
 
@@ -38,28 +37,12 @@ _HOME = {
     "Transformer": "spherelm.model.transformer",
     "attach_retraction": "spherelm.optim.adamw",
     "cosine_schedule": "spherelm.optim.schedule",
+    "generate": "spherelm.api",
     "load": "spherelm.api",
     "retract_": "spherelm.model.sphere",
+    "train": "spherelm.api",
 }
-_CALLED = ("generate", "train")
-
-__all__ = [*sorted(_HOME), *_CALLED, "presets"]
-
-
-class _CalledPackage(ModuleType):
-    """A package that is the function of its name, too: `spherelm.train` and `spherelm.train.loop`.
-
-    Importing any file of a package puts the package in the place of a function of that name; so
-    the package itself is called.
-    """
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        api = importlib.import_module("spherelm.api")
-        return getattr(api, self.__name__.rpartition(".")[2])(*args, **kwargs)
-
-
-for _name in _CALLED:
-    importlib.import_module(f"spherelm.{_name}").__class__ = _CalledPackage
+__all__ = [*sorted(_HOME), "presets"]
 
 
 def __getattr__(name: str) -> object:

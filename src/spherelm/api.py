@@ -15,16 +15,16 @@ from spherelm.data.open import open_dataset
 from spherelm.distributed import launcher
 from spherelm.errors import UserError
 from spherelm.folders import place
-from spherelm.generate.engine import Engine
-from spherelm.generate.sampling import Sampling
-from spherelm.generate.text import encode_prompt, generate_text
+from spherelm.generation.engine import Engine
+from spherelm.generation.sampling import Sampling
+from spherelm.generation.text import encode_prompt, generate_text
 from spherelm.ops.device import choose_device, uses_bf16
 from spherelm.ops.names import Precision
 from spherelm.runs.run_dir import Resume
 from spherelm.saved import Loaded, load_model, to_device
-from spherelm.train.loop import TrainResult
-from spherelm.train.loop import train as run_training
-from spherelm.train.report.reporter import Reporter, for_terminal
+from spherelm.training.loop import TrainResult
+from spherelm.training.loop import train as run_training
+from spherelm.training.report.reporter import Reporter, for_terminal
 
 
 def load(path: str | Path, *, device: str = "auto", tokenizer: str | None = None) -> Loaded:
@@ -96,7 +96,7 @@ def generate(
 
     `model` is what `load` returned, or a folder that it reads, onto `device`. The other arguments
     are those of `spherelm generate`; a temperature of 0 always takes the most likely token. For
-    many texts from one model, keep a `spherelm.generate.engine.Engine`.
+    many texts from one model, keep a `spherelm.generation.engine.Engine`.
     """
     if not isinstance(prompt, str):
         raise UserError(f"prompt must be a text, not {prompt!r}")

@@ -13,12 +13,12 @@ import torch
 
 from spherelm.config import RunConfig
 from spherelm.data.open import open_dataset
-from spherelm.generate.engine import Engine
-from spherelm.generate.sampling import Sampling
-from spherelm.generate.text import encode_prompt, generate_text
+from spherelm.generation.engine import Engine
+from spherelm.generation.sampling import Sampling
+from spherelm.generation.text import encode_prompt, generate_text
 from spherelm.runs.run_dir import RunDir
 from spherelm.saved import find_saved, load_model
-from spherelm.train.loop import train
+from spherelm.training.loop import train
 
 HERE = Path(__file__).parent
 EXPECTED: dict[str, Any] = json.loads((HERE / "expected.json").read_text())

@@ -22,7 +22,7 @@ from spherelm.model.sphere import check_rows_whole
 from spherelm.model.transformer import Transformer
 from tests.corpus import prepare_corpus
 from tests.distributed.launch import ROOT, children, environment, torchrun
-from tests.train.conftest import flags
+from tests.training.conftest import flags
 
 MORE = {"train__steps": 30, "train__checkpoint_every": 5, "train__eval_every": 15}
 
@@ -60,7 +60,7 @@ def checkpoints_of(run: Path) -> set[str]:
     return {path.name for path in folder.iterdir()} if folder.is_dir() else set()
 
 
-@pytest.mark.slow  # tests/train/test_restart.py has it without torchrun
+@pytest.mark.slow  # tests/training/test_restart.py has it without torchrun
 def test_a_restart_does_not_override_a_refusal(tmp_path: Path) -> None:
     """Refused, started again by torchrun, refused again: the run that was there is as it was."""
     corpus, out = prepare_corpus(tmp_path), tmp_path / "run"

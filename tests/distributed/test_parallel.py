@@ -14,10 +14,10 @@ from spherelm.config_io import override
 from spherelm.data.open import open_dataset
 from spherelm.hf.export import export_to_hf
 from spherelm.runs.metrics import read_metrics
-from spherelm.train.loop import train
+from spherelm.training.loop import train
 from tests.corpus import prepare_corpus
 from tests.distributed.launch import run_specs
-from tests.train.conftest import tiny
+from tests.training.conftest import tiny
 
 STEPS = {
     "train.steps": 20,

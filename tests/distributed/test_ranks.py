@@ -16,7 +16,7 @@ from spherelm.runs.metrics import read_metrics
 from tests.corpus import prepare_corpus
 from tests.distributed.group import Group
 from tests.faults.trials import hold
-from tests.train.conftest import flags
+from tests.training.conftest import flags
 
 Start = Callable[..., Group]
 

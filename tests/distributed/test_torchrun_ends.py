@@ -13,7 +13,7 @@ import pytest
 
 from tests.corpus import prepare_corpus
 from tests.distributed.launch import ROOT, children, environment, torchrun
-from tests.train.conftest import flags
+from tests.training.conftest import flags
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc to find ranks"),

@@ -20,8 +20,8 @@ from spherelm.config_io import override
 from spherelm.data.open import open_dataset
 from spherelm.model.sphere import largest_norm_deviation
 from spherelm.optim.adamw import AdamW
-from spherelm.train import build, loop
-from tests.train.conftest import tiny
+from spherelm.training import build, loop
+from tests.training.conftest import tiny
 
 
 class Watched(AdamW):

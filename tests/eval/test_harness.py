@@ -35,8 +35,8 @@ from spherelm.eval.harness import (
 )
 from spherelm.eval.journal import Journal
 from spherelm.eval.tasks import PAPER_TASKS, choose_tasks
-from spherelm.generate.engine import Engine
-from spherelm.generate.text import generate_text
+from spherelm.generation.engine import Engine
+from spherelm.generation.text import generate_text
 from spherelm.hf.export import export_to_hf
 from tests.eval.task_files import ARC, HELLASWAG, LAMBADA, WINOGRANDE, write_task_files
 from tests.saved_runs import byte_model, write_run

@@ -19,7 +19,7 @@ from tests.corpus import prepare_corpus
 from tests.faults.trials import hold
 from tests.processes import Spherelm
 from tests.saved_runs import byte_model, write_run
-from tests.train.conftest import flags
+from tests.training.conftest import flags
 
 
 def _limit(most: int) -> None:

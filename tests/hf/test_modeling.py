@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from spherelm import Transformer
-from spherelm.generate.engine import Engine
-from spherelm.generate.sampling import Sampling
+from spherelm.generation.engine import Engine
+from spherelm.generation.sampling import Sampling
 from spherelm.hf.export import export_to_hf
 from spherelm.hf.names import to_hf_config, to_hf_tensors
 from spherelm.model.fold import folded_state

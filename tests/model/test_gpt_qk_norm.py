@@ -15,8 +15,8 @@ from spherelm import ModelConfig, Transformer
 from spherelm.config_io import override
 from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
-from spherelm.generate.cached import decode, new_cache, prefill
-from spherelm.generate.fused import applies
+from spherelm.generation.cached import decode, new_cache, prefill
+from spherelm.generation.fused import applies
 from spherelm.hf.export import export_to_hf
 from spherelm.model.attention import Attention
 from spherelm.model.flops import count_parameters
@@ -24,10 +24,10 @@ from spherelm.model.fold import FoldedTransformer
 from spherelm.model.rope import rope_table
 from spherelm.ops.reference import rotate
 from spherelm.optim.adamw import parameter_groups
-from spherelm.train.loop import train
+from spherelm.training.loop import train
 from tests.corpus import prepare_corpus
 from tests.model.tiny import perturbed, random_tokens, tiny_config
-from tests.train.conftest import tiny
+from tests.training.conftest import tiny
 
 SHAPES = [{}, {"n_kv_heads": 2}]
 
@@ -104,7 +104,7 @@ def test_it_is_a_gpt_with_gains_that_start_at_one() -> None:
 
 
 def test_the_field_is_gpts_alone() -> None:
-    with pytest.raises(UserError, match="model.gpt_qk_norm is for GPT alone"):
+    with pytest.raises(UserError, match=r"model\.gpt_qk_norm is for GPT alone"):
         tiny_config(gpt_qk_norm=True)
     with pytest.raises(UserError, match="gpt_qk_norm must be true or false"):
         tiny_config(arch="gpt", gpt_qk_norm=1)

@@ -19,7 +19,7 @@ from torch.nn.utils import parametrize
 from spherelm import AdamW, Transformer, attach_retraction, retract_
 from spherelm.errors import UserError
 from spherelm.model.sphere import largest_norm_deviation, unit_matrices
-from spherelm.train.parallel.tensor import divide_blocks
+from spherelm.training.parallel.tensor import divide_blocks
 from tests.model.tiny import random_tokens, tiny_config
 
 FLOAT32_ROUNDING = 4 * torch.finfo(torch.float32).eps

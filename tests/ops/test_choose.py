@@ -131,7 +131,7 @@ def test_two_models_with_other_operations_train_in_two_threads() -> None:
 def test_the_package_loads_neither_triton_nor_the_compiler() -> None:
     """Each takes a second or more, and on a CPU no one asked for them."""
     code = (
-        "import sys, spherelm, spherelm.train.loop, spherelm.generate.engine\n"
+        "import sys, spherelm, spherelm.training.loop, spherelm.generation.engine\n"
         "spherelm.Transformer, spherelm.AdamW\n"
         "print([m for m in ('triton', 'torch._dynamo', 'torch._inductor') if m in sys.modules])\n"
     )

@@ -16,7 +16,7 @@ from spherelm.model.part import AUTO, Part
 from spherelm.ops import reference
 from spherelm.ops.choose import Choice, choose
 from spherelm.ops.names import Kernels
-from spherelm.train.parallel.shard import compile_blocks
+from spherelm.training.parallel.shard import compile_blocks
 from tests.ops.precision import DEVICES, error
 
 

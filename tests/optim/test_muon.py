@@ -16,10 +16,10 @@ from spherelm.errors import UserError
 from spherelm.model.sphere import largest_norm_deviation, matrices
 from spherelm.optim.muon import MuonAndAdamW
 from spherelm.runs.metrics import read_metrics
-from spherelm.train.build import build_optimizer, check_whole
-from spherelm.train.loop import train
-from tests.train.conftest import corpus, dataset, tiny, tiny_run  # noqa: F401 - fixtures
-from tests.train.test_resume import assert_same_run
+from spherelm.training.build import build_optimizer, check_whole
+from spherelm.training.loop import train
+from tests.training.conftest import corpus, dataset, tiny, tiny_run  # noqa: F401 - fixtures
+from tests.training.test_resume import assert_same_run
 
 MUON = {"optim.algorithm": "muon"}
 

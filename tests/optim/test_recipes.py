@@ -23,10 +23,10 @@ from spherelm.optim.recipes.angle_cap import cap_rows_
 from spherelm.optim.recipes.gated_adamw import GatedAdamW
 from spherelm.optim.recipes.logit_gradient import precondition_
 from spherelm.optim.recipes.nugpt_rates import relative_rates
-from spherelm.train.loop import train
+from spherelm.training.loop import train
 from tests.model.tiny import perturbed, random_tokens, tiny_config
-from tests.train.conftest import corpus, dataset, tiny  # noqa: F401 - fixtures
-from tests.train.test_resume import assert_same_run
+from tests.training.conftest import corpus, dataset, tiny  # noqa: F401 - fixtures
+from tests.training.test_resume import assert_same_run
 
 
 def set_gradients(model: Transformer, seed: int) -> None:

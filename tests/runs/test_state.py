@@ -13,9 +13,9 @@ from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs.state import TrainState
-from spherelm.train.build import build_state
+from spherelm.training.build import build_state
 from tests.corpus import prepare_corpus
-from tests.train.conftest import tiny
+from tests.training.conftest import tiny
 
 
 @pytest.fixture

@@ -20,8 +20,8 @@ from spherelm import presets
 from spherelm.bench import timing
 from spherelm.bench.report import DeviceFlags, Report, Table, environment
 from spherelm.errors import UserError
-from spherelm.generate.engine import Engine
-from spherelm.generate.settings import Sampling
+from spherelm.generation.engine import Engine
+from spherelm.generation.settings import Sampling
 from spherelm.model.config import Arch
 from spherelm.model.transformer import Transformer
 from spherelm.ops.device import choose_device

@@ -36,8 +36,8 @@ from spherelm.ops.choose import Choice
 from spherelm.ops.device import choose_device, products
 from spherelm.ops.names import AttentionBackend
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
-from spherelm.train.memory import check_fits
-from spherelm.train.parallel.shard import compile_blocks
+from spherelm.training.memory import check_fits
+from spherelm.training.parallel.shard import compile_blocks
 
 PEAK_FLOPS = 989e12
 """Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""

@@ -70,7 +70,7 @@ def _compare(flags: CompareFlags) -> int:
     from spherelm.data.open import open_dataset
     from spherelm.ops.device import choose_device
     from spherelm.plots import png
-    from spherelm.train.memory import check_fits
+    from spherelm.training.memory import check_fits
 
     out = Path(flags.out)
     dataset = open_dataset(flags.data.path)

@@ -12,7 +12,7 @@ from pathlib import Path
 from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.console import show
 from spherelm.errors import UserError
-from spherelm.generate.settings import Sampling
+from spherelm.generation.settings import Sampling
 from spherelm.validate import FromZero
 
 
@@ -38,8 +38,8 @@ def main(argv: list[str]) -> int:
     flags = parse_for_model(GenerateFlags, argv, "generate")
     prompts = _prompts(flags)
 
-    from spherelm.generate.engine import Engine
-    from spherelm.generate.text import encode_prompt, stream_text
+    from spherelm.generation.engine import Engine
+    from spherelm.generation.text import encode_prompt, stream_text
     from spherelm.saved import load_model, to_device
 
     device, dtype = flags.execution()

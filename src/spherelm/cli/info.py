@@ -63,7 +63,7 @@ def _run(preset: str, flags: InfoFlags) -> RunConfig:
 
 def _report(preset: str, run: RunConfig) -> dict[str, Any]:
     from spherelm.model.flops import count_parameters, flops_per_token
-    from spherelm.train.memory import training_memory
+    from spherelm.training.memory import training_memory
 
     count = count_parameters(run.model)
     memory = training_memory(run)
@@ -102,7 +102,7 @@ def _print(report: dict[str, Any]) -> None:
 
 
 def _memory_by_gpus(flags: InfoFlags) -> int:
-    from spherelm.train.memory import training_memory
+    from spherelm.training.memory import training_memory
 
     names = CLUSTER_PRESETS if flags.preset is None else (flags.preset,)
     runs = {name: _run(name, flags) for name in names}

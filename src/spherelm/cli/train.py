@@ -20,7 +20,7 @@ from spherelm.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from spherelm.data.dataset import TokenDataset
-    from spherelm.train.loop import TrainResult
+    from spherelm.training.loop import TrainResult
 
 MORE_SHORT_FORMS = {
     "--checkpoint-every": "--train.checkpoint-every",
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
     if VOCABULARY not in base.given:
         run = override(run, {VOCABULARY: dataset.vocab_size})
     if flags.dry_run:
-        from spherelm.train.report.plan import print_plan
+        from spherelm.training.report.plan import print_plan
 
         if launcher.is_first():
             print_plan(run, dataset, as_json=flags.json)
@@ -103,8 +103,8 @@ def _train(
         warnings.simplefilter("ignore")  # the first one has them, too, and speaks for all
 
     from spherelm.folders import place
-    from spherelm.train.loop import train
-    from spherelm.train.report.reporter import Reporter, for_terminal
+    from spherelm.training.loop import train
+    from spherelm.training.report.reporter import Reporter, for_terminal
 
     out = Path(flags.out)
     if flags.force:

@@ -12,7 +12,7 @@ from spherelm.compare.pair import ARCHS, NAMES
 from spherelm.config import RunConfig
 from spherelm.console import open_console
 from spherelm.model.config import Arch
-from spherelm.train.report.reporter import Lines, Moment, Reporter, format_count, format_seconds
+from spherelm.training.report.reporter import Lines, Moment, Reporter, format_count, format_seconds
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -34,9 +34,9 @@ from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import Resume, RunDir
-from spherelm.train.loop import TrainResult, train
-from spherelm.train.report.reporter import Reporter
-from spherelm.train.resume import check_same_run
+from spherelm.training.loop import TrainResult, train
+from spherelm.training.report.reporter import Reporter
+from spherelm.training.resume import check_same_run
 
 ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
 NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}

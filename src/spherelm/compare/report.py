@@ -12,7 +12,7 @@ from spherelm.compare.pair import Comparison, Side
 from spherelm.compare.table import caveat, rows, verdict
 from spherelm.model.flops import count_parameters
 from spherelm.plots import svg
-from spherelm.train.report.reporter import format_count
+from spherelm.training.report.reporter import format_count
 
 STYLE = """
 :root {

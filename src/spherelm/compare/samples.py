@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from spherelm.data.dataset import TokenDataset
-from spherelm.generate.engine import Engine
-from spherelm.generate.settings import Sampling
+from spherelm.generation.engine import Engine
+from spherelm.generation.settings import Sampling
 from spherelm.model.config import Arch
 from spherelm.ops.device import choose_device
 from spherelm.runs.run_dir import RunDir

@@ -36,7 +36,7 @@ from spherelm.folders import place
 from spherelm.folders.kinds import SWEEP
 from spherelm.model.config import Arch
 from spherelm.ops.device import choose_device
-from spherelm.train.failures import Diverged
+from spherelm.training.failures import Diverged
 
 Setting = tuple[tuple[str, float], ...]
 """Names of a grid and their values, such as (("lr", 0.002), ("warmup", 0.1))."""
@@ -152,7 +152,7 @@ def run_trial(plan: Plan, trial: Trial) -> float:
 
     from spherelm.compare.pair import check_data
     from spherelm.data.open import open_dataset
-    from spherelm.train.loop import train
+    from spherelm.training.loop import train
 
     torch.set_num_threads(plan.cores)
     run = configure(plan, trial)

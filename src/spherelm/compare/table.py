@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spherelm.compare.pair import Comparison, Side
-from spherelm.train.report.reporter import format_seconds
+from spherelm.training.report.reporter import format_seconds
 
 
 @dataclass(frozen=True)

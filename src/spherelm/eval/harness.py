@@ -25,9 +25,9 @@ from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.journal import Journal, digest
 from spherelm.eval.tasks import AVERAGED, PaperTask
-from spherelm.generate.engine import Engine
-from spherelm.generate.sampling import Sampling
-from spherelm.generate.text import encode_prompt, generate_text
+from spherelm.generation.engine import Engine
+from spherelm.generation.sampling import Sampling
+from spherelm.generation.text import encode_prompt, generate_text
 from spherelm.model.transformer import Transformer
 from spherelm.ops.device import products
 

@@ -1,0 +1,205 @@
+"""The loop of generation: prefill once, then decode token by token.
+
+    engine = Engine(model)
+    for tokens in engine.stream(prompts, max_new_tokens=64): ...     # as they come
+    engine.generate(prompts, max_new_tokens=64)                      # all at the end
+
+Prompts of different lengths share a batch; each sequence has its own position. On CUDA a decode
+step is one CUDA graph, captured once for each span of the cache.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
+
+import torch
+from torch import Tensor
+
+from spherelm.errors import UserError
+from spherelm.generation.cached import Cache, check_fits, decode, new_cache, prefill
+from spherelm.generation.sampling import choose
+from spherelm.generation.settings import PLAIN, Sampling
+from spherelm.model.fold import FoldedTransformer
+from spherelm.model.part import AUTO, Ops
+from spherelm.model.transformer import RunBlock, Transformer, run_block
+from spherelm.validate import require_int
+
+SHORTEST_SPAN = 256
+"""The first span of the cache that a CUDA graph looks at; the next are twice as long each."""
+
+LOOK_EVERY = 16
+"""Steps between looks at whether all sequences have stopped: a look waits for the device."""
+
+
+Step = Callable[[Tensor, Tensor, int], Tensor]
+"""tokens (B,), positions (B,), entries of the cache in use -> logits (B, V)"""
+
+
+class Engine:
+    """A model ready to generate: scales folded, and on CUDA the decode step a graph."""
+
+    def __init__(
+        self,
+        model: Transformer,
+        dtype: torch.dtype | None = None,
+        *,
+        ops: Ops = AUTO,
+        compile: bool = False,
+        fused: bool = True,
+        cuda_graphs: bool = True,
+    ) -> None:
+        """`dtype` of products and cache, by default the model's. On CUDA a decode step is replayed
+        as a graph; `fused` takes our kernels for a batch of one; `compile` compiles the step for
+        all else, a wait of some seconds for faster tokens."""
+        self.model = FoldedTransformer(model, dtype, ops)
+        self.device = self.model.E_input.device
+        self.graphed = cuda_graphs and self.device.type == "cuda"
+        self.fused = fused and self.graphed
+        self._kept: tuple[tuple[int, int], Cache, Step] | None = None
+        self._run: RunBlock = run_block
+        if compile and self.graphed:
+            self._run = torch.compile(
+                self._run,
+                dynamic=False,
+                fullgraph=True,
+                options={"coordinate_descent_tuning": True, "triton.cudagraphs": False},
+            )
+
+    def _decode(self, tokens: Tensor, positions: Tensor, cache: Cache, span: int) -> Tensor:
+        return decode(self.model, tokens, positions, cache, span, self._run)
+
+    def generate(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        sampling: Sampling = PLAIN,
+        stop_ids: AbstractSet[int] = frozenset(),
+    ) -> list[list[int]]:
+        """The new tokens of each prompt, up to and without its first token of `stop_ids`."""
+        columns: list[Tensor] = []
+        stops = torch.tensor(sorted(stop_ids), dtype=torch.long, device=self.device)
+        stopped = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
+        for tokens in self._steps(prompts, max_new_tokens, sampling):
+            columns.append(tokens)
+            if stop_ids:
+                stopped |= torch.isin(tokens, stops)
+                if len(columns) % LOOK_EVERY == 0 and bool(stopped.all()):
+                    break
+        if not columns:
+            return [[] for _ in prompts]
+        rows = torch.stack(columns, dim=1).tolist()
+        return [list(itertools.takewhile(lambda t: t not in stop_ids, row)) for row in rows]
+
+    def stream(
+        self,
+        prompts: Sequence[Sequence[int]],
+        *,
+        max_new_tokens: int,
+        sampling: Sampling = PLAIN,
+        stop_ids: AbstractSet[int] = frozenset(),
+    ) -> Iterator[list[int | None]]:
+        """The next token of each prompt, step by step; None for those that have stopped."""
+        going = [True] * len(prompts)
+        for tokens in self._steps(prompts, max_new_tokens, sampling):
+            row = tokens.tolist()
+            going = [g and t not in stop_ids for g, t in zip(going, row, strict=True)]
+            if not any(going):
+                return
+            yield [t if g else None for g, t in zip(going, row, strict=True)]
+
+    @torch.no_grad()
+    def _steps(
+        self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling
+    ) -> Iterator[Tensor]:
+        """The tokens of each step, (B,), on the device; stops after `max_new_tokens`."""
+        self._check(prompts, max_new_tokens)
+        if max_new_tokens == 0:
+            return
+        model, device = self.model, self.device
+        lengths = [len(prompt) for prompt in prompts]
+        longest = max(lengths)
+        check_fits(model, len(prompts), longest, max_new_tokens)
+        cache, step = self._decoder(len(prompts), longest + max_new_tokens)
+        padded = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=device)
+        positions = torch.tensor(lengths, device=device)
+        generator = torch.Generator(device).manual_seed(sampling.seed)
+        seen = _seen(prompts, model.config.vocab_size, device, sampling)
+
+        logits = prefill(model, padded, cache, last=positions - 1)
+        for n in range(max_new_tokens):
+            tokens = choose(logits, sampling, seen, generator, model.ops.argmax)  # (B,)
+            yield tokens
+            if n + 1 == max_new_tokens:
+                return
+            if seen is not None:
+                seen.scatter_(1, tokens[:, None], True)
+            logits = step(tokens, positions + n, longest + n + 1)
+
+    def _decoder(self, batch: int, length: int) -> tuple[Cache, Step]:
+        """A cache for at least `length` entries, and the step that decodes with it."""
+        if not self.graphed:
+            cache = new_cache(self.model, batch, length)
+            return cache, lambda tokens, positions, used: self._decode(
+                tokens, positions, cache, used
+            )
+        length = _span(length)
+        if self._kept is not None and self._kept[0] == (batch, length):
+            return self._kept[1], self._kept[2]  # what is left in it is overwritten or not seen
+        self._kept = None  # its memory is needed
+        cache = new_cache(self.model, batch, length)
+        step = self._graphed_step(batch, cache)
+        self._kept = ((batch, length), cache, step)
+        return cache, step
+
+    def _graphed_step(self, batch: int, cache: Cache) -> Step:
+        from spherelm.generation.graph import DecodeGraph
+
+        decode = self._decode
+        if self.fused and self.model.ops.kernels:
+            from spherelm.generation.fused import FusedDecode, applies
+
+            if applies(self.model, batch):
+                decode = FusedDecode(self.model).decode
+        graphs: dict[int, DecodeGraph] = {}
+
+        def step(tokens: Tensor, positions: Tensor, used: int) -> Tensor:
+            span = min(_span(used), cache.length)
+            if span not in graphs:
+                graphs[span] = DecodeGraph(decode, cache, span, tokens, positions)
+            return graphs[span](tokens, positions)
+
+        return step
+
+    def _check(self, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> None:
+        require_int("max_new_tokens", max_new_tokens, at_least=0)
+        if not prompts:
+            raise UserError("there is no prompt; give at least one")
+        vocab_size = self.model.config.vocab_size
+        for prompt in prompts:
+            if not prompt:
+                raise UserError("a prompt has no tokens; give it at least one")
+            if not 0 <= min(prompt) <= max(prompt) < vocab_size:
+                wrong = next(t for t in prompt if not 0 <= t < vocab_size)
+                raise UserError(
+                    f"a prompt has the id {wrong}; the model knows 0 to {vocab_size - 1}"
+                )
+
+
+def _seen(
+    prompts: Sequence[Sequence[int]], vocab_size: int, device: torch.device, sampling: Sampling
+) -> Tensor | None:
+    """Which tokens occur in each prompt, (B, V); None where no one will ask."""
+    if sampling.repetition_penalty == 1.0:
+        return None
+    seen = torch.zeros(len(prompts), vocab_size, dtype=torch.bool)
+    for row, prompt in zip(seen, prompts, strict=True):
+        row[list(prompt)] = True
+    return seen.to(device)
+
+
+def _span(used: int) -> int:
+    """The power of two that holds the entries in use: one graph serves many steps."""
+    return max(SHORTEST_SPAN, 1 << (used - 1).bit_length())

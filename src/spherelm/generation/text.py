@@ -1,0 +1,113 @@
+"""Text in, text out: prompts to tokens, tokens to text as they come, stop strings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError
+from spherelm.generation.engine import Engine
+from spherelm.generation.settings import PLAIN, Sampling
+
+INCOMPLETE = "\ufffd"
+"""What stands for a letter of which only some bytes have come."""
+
+
+class TextStream:
+    """Turns one sequence's tokens into text, and finds where it stops.
+
+    Text is held back while it may still change: the bytes of half a letter, and what may be the
+    beginning of a stop string.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str]) -> None:
+        self._tokenizer, self._stop = tokenizer, stop
+        # Decoded together with the prompt: some tokenizers treat a first word differently.
+        self._ids = list(prompt)
+        self._start = len(tokenizer.decode(self._ids))
+        self._shown = 0
+        self.text = ""
+        self.stopped = False
+
+    def push(self, token: int | None) -> str:
+        """Take one more token, None for the end; returns the text that has become certain."""
+        if token is None:
+            self.stopped = True
+            return self.finish()
+        self._ids.append(token)
+        self.text = self._tokenizer.decode(self._ids)[self._start :]
+        found = [at for at in (self.text.find(s) for s in self._stop) if at >= 0]
+        if found:
+            self.stopped = True
+            self.text = self.text[: min(found)]
+            return self._show(len(self.text))
+        return self._show(len(self.text.rstrip(INCOMPLETE)) - self._held_back())
+
+    def finish(self) -> str:
+        """No token will follow; returns the text that was held back."""
+        return self._show(len(self.text))
+
+    def _held_back(self) -> int:
+        """The longest end of the text that a stop string begins with."""
+        text = self.text.rstrip(INCOMPLETE)
+        return max(
+            (n for s in self._stop for n in range(1, len(s)) if text.endswith(s[:n])), default=0
+        )
+
+    def _show(self, until: int) -> str:
+        piece = self.text[self._shown : until]
+        self._shown = max(self._shown, until)
+        return piece
+
+
+def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
+    """The tokens of a prompt; an empty one begins a new document."""
+    return tokenizer.encode(text) or [tokenizer.end_of_document]
+
+
+def stream_text(
+    engine: Engine,
+    tokenizer: Tokenizer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    sampling: Sampling = PLAIN,
+    stop: Sequence[str] = (),
+) -> Iterator[tuple[int, str]]:
+    """Pieces of text as they become certain, each with the number of its prompt.
+
+    A sequence ends at the first stop string, which is left out, or where the document ends.
+    """
+    if any(not s for s in stop):
+        raise UserError("a stop string is empty; give it at least one character")
+    streams = [TextStream(tokenizer, prompt, stop) for prompt in prompts]
+    end = {tokenizer.end_of_document}
+    for tokens in engine.stream(
+        prompts, max_new_tokens=max_new_tokens, sampling=sampling, stop_ids=end
+    ):
+        for i, (stream, token) in enumerate(zip(streams, tokens, strict=True)):
+            if not stream.stopped and (piece := stream.push(token)):
+                yield i, piece
+        if all(stream.stopped for stream in streams):
+            return
+    for i, stream in enumerate(streams):
+        if piece := stream.finish():
+            yield i, piece
+
+
+def generate_text(
+    engine: Engine,
+    tokenizer: Tokenizer,
+    prompts: Sequence[Sequence[int]],
+    *,
+    max_new_tokens: int,
+    sampling: Sampling = PLAIN,
+    stop: Sequence[str] = (),
+) -> list[str]:
+    """The continuation of each prompt."""
+    texts = [""] * len(prompts)
+    for i, piece in stream_text(
+        engine, tokenizer, prompts, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop
+    ):
+        texts[i] += piece
+    return texts

@@ -1,0 +1,72 @@
+"""What a configuration describes, built: the model, its optimizer, and a run at its start."""
+
+from __future__ import annotations
+
+import torch
+
+from spherelm.config import RunConfig
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.loader import Loader, WindowReader
+from spherelm.distributed.processes import Processes
+from spherelm.errors import UserError
+from spherelm.model.sphere import store_matrices_
+from spherelm.model.transformer import Transformer
+from spherelm.ops.choose import Choice
+from spherelm.ops.device import prepare_torch
+from spherelm.optim import build
+from spherelm.runs.state import TrainState
+from spherelm.training.parallel.shard import parallelize
+
+
+def build_model(run: RunConfig, device: torch.device) -> Transformer:
+    """The model of a run, freshly initialized: the same weights on every device for a seed."""
+    model = Transformer(run.model, ops=Choice(attention=run.train.attention))
+    if run.train.weight_storage == "bf16":
+        store_matrices_(model, torch.bfloat16)
+    return model.to(device)
+
+
+def build_optimizer(run: RunConfig, model: Transformer) -> build.Optimizer:
+    """The optimizer that the configuration describes."""
+    return build.build_optimizer(model, run.optim, run.train.steps)
+
+
+def check_whole(run: RunConfig, world_size: int) -> None:
+    """Refuse an optimizer that needs whole matrices where several devices would share them."""
+    if run.optim.algorithm != "adamw" and world_size > 1:
+        raise UserError(
+            f"optim.algorithm = {run.optim.algorithm} runs on one device, not on {world_size}; "
+            "use adamw there"
+        )
+
+
+def build_state(run: RunConfig, dataset: TokenDataset, processes: Processes) -> TrainState:
+    """A run at its start, in this process: its share of the model, and of every batch."""
+    processes.at("building the model", long=True)
+    prepare_torch(run.train.seed, run.train.deterministic)
+    model = build_model(run, processes.device)
+    parallelize(model, run.train, processes)
+    optimizer = build_optimizer(run, model)
+    loader = Loader(
+        dataset.train,
+        context=run.model.context,
+        batch_size=run.train.batch_size,
+        seed=run.train.seed,
+        rank=processes.data_rank,
+        world_size=processes.data_ranks,
+        within_documents=run.data.within_documents,
+        restart_positions=run.data.restart_positions,
+        device=processes.device,
+    )
+    return TrainState(run, dataset.fingerprint, model, optimizer, loader)
+
+
+def check_data(run: RunConfig, dataset: TokenDataset) -> None:
+    """Refuse a data set that the model cannot learn from."""
+    WindowReader(dataset.train, run.model.context, run.data.within_documents)
+    if dataset.vocab_size > run.model.vocab_size:
+        raise UserError(
+            f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "
+            f"{run.model.vocab_size}; it must not be smaller"
+        )
+    dataset.check_tokenizer()

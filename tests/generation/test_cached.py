@@ -1,0 +1,99 @@
+"""The inference twin computes what the model computes, at every position and for every variant."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from spherelm import Transformer
+from spherelm.generation.cached import decode, new_cache, prefill
+from spherelm.model.fold import FoldedTransformer
+from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
+
+# Two orders of the same float64 sums: a few hundred roundings of 1e-16, amplified by the layers.
+CLOSE = {"rtol": 1e-9, "atol": 1e-9}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_prefill_is_the_forward_pass_at_every_position(variant: str) -> None:
+    model = perturbed(tiny_config(**VARIANTS[variant]))
+    tokens = random_tokens(model.config)
+    folded = FoldedTransformer(model)
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
+    torch.testing.assert_close(logits, model(tokens), **CLOSE)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_decode_from_an_empty_cache_is_the_forward_pass_at_every_position(variant: str) -> None:
+    model = perturbed(tiny_config(**VARIANTS[variant]))
+    tokens = random_tokens(model.config)
+    expected = model(tokens)
+    folded = FoldedTransformer(model)
+    cache = new_cache(folded, *tokens.shape)
+    for t in range(tokens.shape[1]):
+        positions = torch.full((tokens.shape[0],), t)
+        logits = decode(folded, tokens[:, t], positions, cache, span=t + 1)
+        torch.testing.assert_close(logits, expected[:, t], **CLOSE)
+
+
+@pytest.mark.parametrize("variant", ["gpt, grouped heads", "grouped heads", "no qk norm"])
+def test_sequences_of_different_lengths_share_a_batch(variant: str) -> None:
+    """Padding on the right, and a position of its own for each sequence, change nothing."""
+    model = perturbed(tiny_config(**VARIANTS[variant]))
+    tokens = random_tokens(model.config, batch=3)
+    expected = model(tokens)
+    lengths = torch.tensor([1, 4, 2])
+    prompts = tokens[:, :4].clone()
+    for row, length in zip(prompts, lengths, strict=True):
+        row[length:] = 12  # what stands there must not matter
+    folded = FoldedTransformer(model)
+    cache = new_cache(folded, 3, tokens.shape[1])
+    rows = torch.arange(3)
+    logits = prefill(folded, prompts, cache, last=lengths - 1)
+    torch.testing.assert_close(logits, expected[rows, lengths - 1], **CLOSE)
+    for n in range(3):
+        positions = lengths + n
+        logits = decode(folded, tokens[rows, positions], positions, cache, span=7)
+        torch.testing.assert_close(logits, expected[rows, positions], **CLOSE)
+
+
+def test_cached_keys_are_unit_vectors() -> None:
+    model = perturbed(tiny_config())
+    folded = FoldedTransformer(model)
+    tokens = random_tokens(model.config)
+    cache = new_cache(folded, *tokens.shape)
+    prefill(folded, tokens, cache)
+    length = torch.linalg.vector_norm(cache.keys, dim=-1)
+    torch.testing.assert_close(length, torch.ones_like(length))
+
+
+def test_folding_copies() -> None:
+    """The folded model keeps its answer when training goes on."""
+    model = perturbed(tiny_config())
+    folded = FoldedTransformer(model)
+    tokens = random_tokens(model.config)
+    before = prefill(folded, tokens, new_cache(folded, *tokens.shape))
+    with torch.no_grad():
+        for p in model.parameters():
+            p.normal_()
+    torch.testing.assert_close(
+        prefill(folded, tokens, new_cache(folded, *tokens.shape)), before, rtol=0, atol=0
+    )
+
+
+def test_beyond_the_context_the_angles_go_on() -> None:
+    model = perturbed(tiny_config())
+    tokens = random_tokens(model.config, length=20)
+    folded = FoldedTransformer(model)
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
+    model.extend_context(20)
+    torch.testing.assert_close(logits, model(tokens), **CLOSE)
+
+
+def test_float32_agrees_to_float32_tolerance() -> None:
+    model = Transformer(tiny_config(d_model=64, d_mlp=256, vocab_size=97))
+    tokens = random_tokens(model.config)
+    folded = FoldedTransformer(model)
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
+    # Logits are at most 1 at the start (s_z = 1); 1e-5 is some hundred roundings of float32.
+    torch.testing.assert_close(logits, model(tokens), rtol=0, atol=1e-5)

@@ -1,0 +1,140 @@
+"""Generation: the loop over the folded model gives what the model itself would choose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from spherelm import Transformer
+from spherelm.errors import UserError
+from spherelm.generation import engine as engine_module
+from spherelm.generation.cached import generation_bytes, new_cache
+from spherelm.generation.engine import Engine
+from spherelm.generation.sampling import Sampling
+from spherelm.model.fold import FoldedTransformer
+from tests.model.tiny import perturbed, tiny_config
+
+PROMPTS = [[3, 1, 4], [1], [5, 9, 2, 6, 5]]
+GREEDY = Sampling(temperature=0)
+
+
+def generate(
+    model: Transformer, prompts: list[list[int]], max_new_tokens: int, **sampling: Any
+) -> list[list[int]]:
+    sampled = Sampling(**sampling)
+    return Engine(model).generate(prompts, max_new_tokens=max_new_tokens, sampling=sampled)
+
+
+def uncached_greedy(model: Transformer, prompt: list[int], n: int) -> list[int]:
+    """The most likely token again and again, from the whole sequence each time."""
+    tokens = list(prompt)
+    with torch.no_grad():
+        for _ in range(n):
+            tokens.append(int(model(torch.tensor([tokens]))[0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_greedy_equals_greedy_without_a_cache(arch: str) -> None:
+    model = perturbed(tiny_config(arch=arch, context=32))
+    expected = [uncached_greedy(model, prompt, 20) for prompt in PROMPTS]
+    assert generate(model, PROMPTS, max_new_tokens=20, temperature=0) == expected
+    alone = [generate(model, [p], max_new_tokens=20, temperature=0)[0] for p in PROMPTS]
+    assert alone == expected
+
+
+def test_stream_gives_the_same_tokens_and_none_after_a_stop() -> None:
+    model = perturbed(tiny_config(context=32))
+    engine = Engine(model)
+    free = engine.generate(PROMPTS, max_new_tokens=20, sampling=GREEDY)
+    stop = {free[0][2]}
+    whole = engine.generate(PROMPTS, max_new_tokens=20, sampling=GREEDY, stop_ids=stop)
+    streamed: list[list[int]] = [[] for _ in PROMPTS]
+    for step in engine.stream(PROMPTS, max_new_tokens=20, sampling=GREEDY, stop_ids=stop):
+        for row, token in zip(streamed, step, strict=True):
+            if token is not None:
+                row.append(token)
+    assert streamed == whole
+    assert whole[0] == free[0][: free[0].index(free[0][2])]
+    assert all(stop.isdisjoint(row) for row in whole)
+
+
+def test_generation_ends_early_when_all_have_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = perturbed(tiny_config(context=32))
+    engine = Engine(model)
+    decoded = []
+    original = engine._decode
+    monkeypatch.setattr(engine, "_decode", lambda *a: decoded.append(1) or original(*a))
+    engine.generate([[1]], max_new_tokens=400, stop_ids=set(range(13)))
+    assert len(decoded) < engine_module.LOOK_EVERY
+
+
+def test_a_seed_repeats_and_another_differs() -> None:
+    model = perturbed(tiny_config(context=64))
+    first, again, other = (
+        generate(model, PROMPTS, max_new_tokens=40, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first == again
+    assert first != other
+
+
+def test_repetition_penalty_counts_prompt_and_new_tokens() -> None:
+    model = perturbed(tiny_config(context=32))
+    tokens = [3, 1]
+    with torch.no_grad():
+        for _ in range(20):
+            logits = model(torch.tensor([tokens]))[0, -1].tolist()
+            for token in set(tokens):
+                logits[token] *= 0.5 if logits[token] > 0 else 2
+            tokens.append(logits.index(max(logits)))
+    settings = {"max_new_tokens": 20, "temperature": 0.0}
+    assert generate(model, [[3, 1]], repetition_penalty=2.0, **settings) == [tokens[2:]]
+    assert generate(model, [[3, 1]], **settings) != [tokens[2:]]
+
+
+def test_no_new_tokens() -> None:
+    assert generate(perturbed(tiny_config()), PROMPTS, max_new_tokens=0) == [[], [], []]
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ([], "no prompt"),
+        ([[1], []], "no tokens"),
+        ([[1, 13]], "the id 13"),
+        ([[-1]], "the id -1"),
+    ],
+)
+def test_bad_prompts_are_refused(prompts: list[list[int]], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        generate(perturbed(tiny_config()), prompts, max_new_tokens=1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_size_of_a_cache_is_known_before_it_is_made(dtype: torch.dtype) -> None:
+    model = FoldedTransformer(Transformer(tiny_config(n_kv_heads=2)), dtype)
+    cache = new_cache(model, 3, 17)
+    assert generation_bytes(model, 3, 0, 17) == cache.keys.nbytes + cache.values.nbytes
+
+
+def test_more_than_memory_allows_is_refused_before_allocating() -> None:
+    model = perturbed(tiny_config())
+    with pytest.raises(UserError, match=r"needs at least .* TiB, but .* GiB are free"):
+        generate(model, [[1]], max_new_tokens=10**12)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+@pytest.mark.parametrize("prompts", [PROMPTS, PROMPTS[:1]], ids=["batch", "fused"])
+@pytest.mark.parametrize("compile", [False, True])
+def test_cuda_graphs_change_nothing(arch: str, prompts: list[list[int]], compile: bool) -> None:
+    """Longer than the shortest span, so that a second graph takes over."""
+    model = perturbed(tiny_config(arch=arch, d_model=64, n_heads=4)).float().cuda()
+    plain = Engine(model, cuda_graphs=False)
+    graphed = Engine(model, compile=compile)
+    length = engine_module.SHORTEST_SPAN + 20
+    for sampling in (GREEDY, Sampling(temperature=0.8, top_k=5, seed=3)):
+        expected = plain.generate(prompts, max_new_tokens=length, sampling=sampling)
+        assert expected == graphed.generate(prompts, max_new_tokens=length, sampling=sampling)
