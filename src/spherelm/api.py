@@ -20,10 +20,11 @@ from spherelm.generation.sampling import Sampling
 from spherelm.generation.text import encode_prompt, generate_text
 from spherelm.ops.device import choose_device, uses_bf16
 from spherelm.ops.names import Precision
-from spherelm.runs.run_dir import Resume
+from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.saved import Loaded, load_model, to_device
 from spherelm.training.loop import TrainResult
 from spherelm.training.loop import train as run_training
+from spherelm.training.origin import config_after, find_start
 from spherelm.training.report.reporter import Reporter, for_terminal
 
 
@@ -39,12 +40,13 @@ def load(path: str | Path, *, device: str = "auto", tokenizer: str | None = None
 
 
 def train(
-    config: RunConfig | str | Path,
+    config: RunConfig | str | Path | None,
     data: str | Path | TokenDataset | None,
     out: str | Path,
     *,
     resume: Resume = "never",
     force: bool = False,
+    init_from: str | Path | None = None,
 ) -> TrainResult:
     """Train in the run directory `out`, and show how it goes, as `spherelm train` does.
 
@@ -52,8 +54,19 @@ def train(
     run's config.toml. The data decides model.vocab_size for a preset, and for a file that does not
     say it. `data` is a folder of tokens, an opened one, or None for the one that `config` names,
     else the built-in corpus. `resume` and `force` are those of the command line.
+
+    `init_from` is a model to begin with, as `load` takes one: a preset then gives all but the
+    shape, and without a `config` (None) its last run's settings are taken. The data must have been
+    made by its tokenizer.
     """
-    run, data_decides = _run_config(config)
+    source = None
+    if init_from is None:
+        run, data_decides = _run_config(config)
+    else:
+        run_dir = RunDir(Path(out))
+        goes_on = resume != "never" and not force and run_dir.holds_a_run()
+        last, source = find_start(init_from, run_dir, goes_on)
+        run, data_decides = _config_after(config, last), False
     dataset = data if isinstance(data, TokenDataset) else open_dataset(data or run.data.path)
     if data is not None:
         path = str(data.path if isinstance(data, TokenDataset) else data)
@@ -63,13 +76,26 @@ def train(
     if force and not isinstance(config, RunConfig):
         place.check_apart(Path(out), [config])  # a file there would go with the run it describes
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
-    return run_training(run, dataset, Path(out), resume=resume, force=force, reporter=reporter)
+    return run_training(
+        run, dataset, Path(out), resume=resume, force=force, reporter=reporter, init_from=source
+    )
 
 
-def _run_config(config: RunConfig | str | Path) -> tuple[RunConfig, bool]:
+def _config_after(config: RunConfig | str | Path | None, last: RunConfig) -> RunConfig:
+    """The configuration of a run that begins with the model of `last`."""
+    if isinstance(config, RunConfig):
+        return config
+    if isinstance(config, Path) or (isinstance(config, str) and config.endswith(".toml")):
+        return read_toml(config, config_after(last))
+    return config_after(last, config)
+
+
+def _run_config(config: RunConfig | str | Path | None) -> tuple[RunConfig, bool]:
     """The configuration, and whether its size of vocabulary is left to the data."""
     if isinstance(config, RunConfig):
         return config, False
+    if config is None:
+        raise UserError("config is None; give a preset, a TOML file or a RunConfig, or init_from")
     if isinstance(config, Path) or (isinstance(config, str) and config.endswith(".toml")):
         model = toml_values(config).get("model")
         sets_size = isinstance(model, dict) and "vocab_size" in model

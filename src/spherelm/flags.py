@@ -139,7 +139,7 @@ def _spellings(flags: Any, prefix: str = "--") -> Iterator[str]:
 
 NAMES = frozenset(
     ("out", "data", "config", "books", "run", "runs", "inputs", "folder", "prompts", "text", "val")
-)
+) | {"init_from", "prompt_file"}
 """Fields that name files and folders. An empty one would mean the folder that one is in."""
 
 
@@ -147,7 +147,7 @@ def _refuse_empty_names(flags: Any) -> None:
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
         if field.name in NAMES and (value == "" or (isinstance(value, tuple) and "" in value)):
-            name = field.name if _has_no_flag(field) else f"--{field.name}"
+            name = field.name if _has_no_flag(field) else f"--{_dashed(field.name)}"
             raise UserError(f"{name} is empty; name a file or folder")
 
 

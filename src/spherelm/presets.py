@@ -121,14 +121,14 @@ def names() -> list[str]:
     return [f"{arch}-{size}" for arch in ARCHS for size in MODELS]
 
 
-def get(name: str) -> RunConfig:
-    """The preset called `name`; a name without `gpt-` or `ngpt-` means nGPT."""
+def get(name: str, arch: Arch = "ngpt") -> RunConfig:
+    """The preset called `name`; one without `gpt-` or `ngpt-` means that of `arch`."""
     if not isinstance(name, str):
         raise UserError(f"a preset has a name, such as ngpt-nano, not {name!r}")
-    full = name if name.partition("-")[0] in ARCHS else f"ngpt-{name}"
+    full = name if name.partition("-")[0] in ARCHS else f"{arch}-{name}"
     if full not in names():
         raise UserError(f"unknown preset {name!r}; {nearest(full, names())}")
-    arch: Arch = "gpt" if full.startswith("gpt-") else "ngpt"
+    arch = "gpt" if full.startswith("gpt-") else "ngpt"
     size = full.partition("-")[2]
     model, train = _model(arch, size), TRAINING.get(size, PAPER_TRAINING)
     if train is PAPER_TRAINING:

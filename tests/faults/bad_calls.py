@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,6 +47,11 @@ def calls() -> Iterator[BadCall]:
         yield _call(read_toml, value, spherelm.RunConfig(), says="a config is named by its file")
         yield _call(export_to_hf, value, "out", says="a model is named by its folder")
         yield _call(import_from_hf, value, "out", says="a model is named by its folder")
+        if value is not None:  # random weights
+            begin = functools.partial(spherelm.train, "ngpt-debug", "data", "new", init_from=value)
+            yield BadCall(
+                f"train init_from={value!r}"[:40], begin, "a model is named by its folder"
+            )
         if value is not None:  # the built-in corpus
             yield _call(open_dataset, value, says="data is named by its folder")
         yield _call(PrepareConfig, value, Path("out"), says="must be tuples of names")

@@ -35,6 +35,7 @@ def row(command: str, *words: str, says: str, status: int = 2) -> BadInput:
 
 
 TRAIN = "train --preset debug --data data --device cpu --out new"
+START = "train --init-from run --data data --device cpu --out new"
 COMPARE = "compare --preset debug --data data --device cpu --out new"
 PREPARE = "prepare text.txt --out new"
 EVAL = "eval run --text text.txt --device cpu"
@@ -112,6 +113,7 @@ MODELS = {
     TASKS: "eval tasks {} --tasks wsc273 --device cpu",
     GENERATE: "generate {} --device cpu",
     EXPORT: "export {} --out new",
+    TRAIN: "train --init-from {} --data data --device cpu --out new",
 }
 NO_MODELS = {
     "nowhere": "nowhere does not exist",
@@ -119,7 +121,7 @@ NO_MODELS = {
     "text.txt/below": "does not exist",
     "empty": "empty holds no model",
     "data": "data holds no model",
-    "": "is empty; name a file or folder",
+    "": "is empty; ",
     "dangling": "dangling does not exist",
     "loop": "loop",
     LONG: "File name too long",
@@ -299,6 +301,25 @@ PECULIAR = (
     row(f"{GENERATE} --max-new-tokens {2**50}", says="GiB"),
     row(f"{KERNELS} --tokens {2**50}", says="GiB"),
     row(f"{KERNELS} --d-model {2**50}", says="GiB"),
+    # train --init-from
+    row(f"{START} --model.d-model 64", says="model.d_model = 64: its weights have 32; leave it"),
+    row(f"{START} --model.n-layers 7", says="model.n_layers = 7"),
+    row(f"{START} --model.vocab-size 300", says="model.vocab_size = 300"),
+    row(f"{START} --model.s-z.init 3", says="model.s_z.init = 3.0"),
+    row(f"{START} --model.arch gpt", says="model.arch = gpt"),
+    row(f"{START} --preset gpt-debug", says="name a preset that starts with ngpt-"),
+    row(f"{START} --config configs/key.toml", says="unknown key model.d_modle"),
+    row("train --init-from run --data bpe --out new", says="--tokenizer run/tokenizer`"),
+    row("train --init-from hf --data bpe --out new", says="--tokenizer hf`"),
+    row("train --init-from run --data nanogpt --out new", says="an unknown tokenizer"),
+    row("train --data data --out new --init-from", "run without tokenizer", says="no tokenizer"),
+    row("train --init-from run --data data --out run --force", says="is an input, too"),
+    row("train --init-from hf --data data --out run", says="already holds a run"),
+    row(
+        "train --init-from hf --data data --out run --resume auto",
+        says="run did not begin with a model",
+    ),
+    row(f"{START} --init-from hf", says="--init-from is given 2 times"),
     # compare
     row("compare", says="--out must be given"),
     row("compare --out new --preset gpt-nano", says="--preset must be a size for both models"),

@@ -20,6 +20,7 @@ from spherelm.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from spherelm.data.dataset import TokenDataset
+    from spherelm.saved import Saved
     from spherelm.training.loop import TrainResult
 
 MORE_SHORT_FORMS = {
@@ -48,6 +49,9 @@ class TrainFlags:
     resume: Literal["never", "auto", "strict"] = "never"
     """auto: continue from the newest checkpoint in --out, or begin if there is none; where it is
     damaged, from the one before. strict: refuse a damaged one instead."""
+    init_from: str | None = None
+    """Begin with the weights of this run, checkpoint or exported folder: a new run with its shape,
+    on data of its tokenizer. Without --preset or --config with its last run's settings, too."""
     force: bool = False
     """Replace the run that --out holds; a folder with anything else is refused."""
     dry_run: bool = False
@@ -79,12 +83,9 @@ def main(argv: list[str]) -> int:
     if VOCABULARY not in base.given:
         run = override(run, {VOCABULARY: dataset.vocab_size})
     if flags.dry_run:
-        from spherelm.training.report.plan import print_plan
-
-        if launcher.is_first():
-            print_plan(run, dataset, as_json=flags.json)
+        _plan(run, dataset, flags, base.source)
         return 0
-    result = _train(run, dataset, flags, note)
+    result = _train(run, dataset, flags, note, base.source)
     if flags.json and launcher.is_first():
         checkpoint = str(result.checkpoint) if result.checkpoint else None
         report = {"run": str(Path(flags.out)), "step": result.step, "finished": result.finished}
@@ -96,8 +97,23 @@ def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(RunConfig)}
 
 
+def _plan(run: RunConfig, dataset: TokenDataset, flags: TrainFlags, source: Saved | None) -> None:
+    from spherelm.training.origin import check_start
+    from spherelm.training.report.plan import print_plan
+
+    if source is not None:
+        check_start(run, dataset, source)
+    if launcher.is_first():
+        folder = None if source is None else source.folder
+        print_plan(run, dataset, as_json=flags.json, init_from=folder)
+
+
 def _train(
-    run: RunConfig, dataset: TokenDataset, flags: TrainFlags, note: str | None
+    run: RunConfig,
+    dataset: TokenDataset,
+    flags: TrainFlags,
+    note: str | None,
+    source: Saved | None,
 ) -> TrainResult:
     if not launcher.is_first():
         warnings.simplefilter("ignore")  # the first one has them, too, and speaks for all
@@ -112,7 +128,15 @@ def _train(
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
     if note is not None:
         reporter.note(note)
-    result = train(run, dataset, out, resume=flags.resume, force=flags.force, reporter=reporter)
+    result = train(
+        run,
+        dataset,
+        out,
+        resume=flags.resume,
+        force=flags.force,
+        reporter=reporter,
+        init_from=source,
+    )
     if result.finished:
         loss = "" if result.val_loss is None else f"validation loss {result.val_loss:.4f}, "
         reporter.note(f"finished: {loss}saved {result.checkpoint}")
@@ -133,6 +157,10 @@ class _Base:
     preset: RunConfig
     own: RunConfig | None
     """The configuration of the run that is gone on with."""
+    source: Saved | None = None
+    """The model that a new run begins with."""
+    whose: str = "the preset's"
+    """Whose settings `preset` has."""
 
     def with_warmup(self, flags: TrainFlags) -> tuple[OptimConfig, str | None]:
         """The optimizer's settings with the warmup of the preset, and a remark if it is another.
@@ -144,7 +172,7 @@ class _Base:
         if self.own is not None:
             warmup = self.own.optim.warmup_steps
         elif 0 < steps <= warmup:
-            share = f"the preset's {warmup} of {self.preset.train.steps}"
+            share = f"{self.whose} {warmup} of {self.preset.train.steps}"
             warmup = presets.warmup_for(self.preset, steps)
             note = f"warmup: {warmup} of {steps} steps, the share of {share} "
             note += "(--optim.warmup-steps sets it)"
@@ -152,17 +180,40 @@ class _Base:
 
 
 def _base(argv: list[str]) -> _Base:
-    """The preset with the values of a TOML file; a resumed run's own where neither is named."""
+    """The preset with the values of a TOML file; a resumed run's own where neither is named.
+
+    With --init-from, the model's shape stands in place of the preset's.
+    """
     preset, toml, own = value_of("--preset", argv), value_of("--config", argv), _resumed(argv)
+    last, source = _start(argv, goes_on=own is not None)
     if preset is None and toml is None and own is not None:
         return _Base(own, given(argv) | {WARMUP, VOCABULARY}, own, own)
-    named = config = presets.get(preset or "nano")
     fields = given(argv)
+    if last is None:
+        named = presets.get(preset or "nano")
+    else:
+        from spherelm.training.origin import config_after
+
+        named, fields = config_after(last, preset), fields | {VOCABULARY}
+    config = named
     if toml is not None:
         # The preset's warmup is put in later: the run of the file may be shorter than that.
         config = read_toml(toml, override(named, {WARMUP: 0}))
         fields |= {name for name, _ in flatten(toml_values(toml))}
-    return _Base(config, fields, named, own)
+    whose = "the preset's" if last is None or preset else "the last run's"
+    return _Base(config, fields, named, own, source, whose)
+
+
+def _start(argv: list[str], goes_on: bool) -> tuple[RunConfig | None, Saved | None]:
+    """The last configuration of the model that --init-from names, and the model; see `origin`."""
+    path = value_of("--init-from", argv)
+    if path is None:
+        return None, None
+
+    from spherelm.runs.run_dir import RunDir
+    from spherelm.training.origin import find_start
+
+    return find_start(path, RunDir(Path(value_of("--out", argv) or "")), goes_on)
 
 
 def _resumed(argv: list[str]) -> RunConfig | None:

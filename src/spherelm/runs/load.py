@@ -47,6 +47,11 @@ class Saved:
         """The folder that it belongs to."""
         return self.folder
 
+    @property
+    def tokenizer_folder(self) -> Path:
+        """Where its tokenizer lies, if it has one of its own."""
+        return self.folder
+
     def own_tokenizer(self) -> Tokenizer | None:
         """The tokenizer that was saved with it, if one was."""
         raise NotImplementedError
@@ -69,8 +74,13 @@ class Checkpoint(Saved):
         """The run directory."""
         return self.folder.parent.parent
 
+    @property
+    def tokenizer_folder(self) -> Path:
+        """The copy in the run directory."""
+        return RunDir(self.run_root).tokenizer
+
     def own_tokenizer(self) -> Tokenizer | None:
-        copied = RunDir(self.run_root).tokenizer
+        copied = self.tokenizer_folder
         return load_saved_tokenizer(copied) if copied.is_dir() else None
 
     def fill(self, model: Transformer) -> None:
@@ -160,13 +170,20 @@ def open_own_data(saved: Saved, path: str | None = None, spec: str | None = None
     if saved.data == dataset.fingerprint:
         return dataset
     tokenizer = find_tokenizer(saved, spec)
-    if dataset.tokenizer_fingerprint == tokenizer.fingerprint:
-        return dataset
-    made_by = None if dataset.tokenizer_fingerprint is None else dataset.tokenizer()
-    if made_by is None or not same_ids(made_by, tokenizer):
-        name = "an unknown tokenizer" if made_by is None else made_by.name
+    other = foreign_tokens(dataset, tokenizer)
+    if other is not None:
         raise UserError(
             f"{saved.run_root} reads tokens of {tokenizer.name}, and {dataset.path} holds tokens "
-            f"of {name}; name the run's own data with --data, or a text with --text"
+            f"of {other}; name the run's own data with --data, or a text with --text"
         )
     return dataset
+
+
+def foreign_tokens(dataset: TokenDataset, tokenizer: Tokenizer) -> str | None:
+    """Who made the data's tokens, where their ids are not those of `tokenizer`."""
+    if dataset.tokenizer_fingerprint == tokenizer.fingerprint:
+        return None
+    if dataset.tokenizer_fingerprint is None:
+        return "an unknown tokenizer"
+    made_by = dataset.tokenizer()
+    return None if same_ids(made_by, tokenizer) else made_by.name

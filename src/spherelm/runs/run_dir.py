@@ -15,10 +15,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from spherelm import __version__, durable, records
 from spherelm.config import RunConfig
@@ -131,12 +131,16 @@ class Claim:
         self.run_dir.write_config(config)
 
     def create(
-        self, config: RunConfig, tokenizer: Path | None = None, launch: Sequence[str] = ()
+        self,
+        config: RunConfig,
+        tokenizer: Path | None = None,
+        launch: Sequence[str] = (),
+        init_from: Mapping[str, Any] | None = None,
     ) -> None:
         """Start a fresh run; one that is to be replaced goes in one step.
 
         The folder `tokenizer` is copied, so that the model can be used when its data is gone;
-        `launch` is that of `write_description`.
+        `launch` and `init_from` are those of `write_description`.
         """
 
         def fill(folder: Path) -> None:
@@ -147,7 +151,7 @@ class Claim:
                 for file in sorted(tokenizer.iterdir()):
                     if file.is_file() and TRAIN.knows(("tokenizer", file.name)):
                         durable.write_bytes(run_dir.tokenizer / file.name, file.read_bytes())
-            write_description(run_dir, config, launch)
+            write_description(run_dir, config, launch, init_from)
 
         assert self._owner is not None
         with or_say(f"cannot make {self.run_dir.root}"):
@@ -163,10 +167,16 @@ class Claim:
         return self.resume != "never" and not self.force and self.run_dir.holds_a_run()
 
 
-def write_description(run_dir: RunDir, config: RunConfig, launch: Sequence[str] = ()) -> None:
+def write_description(
+    run_dir: RunDir,
+    config: RunConfig,
+    launch: Sequence[str] = (),
+    init_from: Mapping[str, Any] | None = None,
+) -> None:
     """env.json and config.toml, in this order: a folder that holds a run says who began it.
 
-    `launch` names the start that makes the run (see `distributed.launcher`).
+    `launch` names the start that makes the run (see `distributed.launcher`), `init_from` the model
+    whose weights it begins with, if they are not random (see `training.origin`).
     """
     import numpy
     import torch
@@ -185,5 +195,7 @@ def write_description(run_dir: RunDir, config: RunConfig, launch: Sequence[str] 
         "world_size": int(os.environ.get("WORLD_SIZE", "1")),
         "launch": list(launch),
     }
+    if init_from is not None:
+        environment["init_from"] = dict(init_from)
     records.write(run_dir.env, environment)
     run_dir.write_config(config)

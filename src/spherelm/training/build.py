@@ -15,6 +15,7 @@ from spherelm.ops.choose import Choice
 from spherelm.ops.device import prepare_torch
 from spherelm.optim import build
 from spherelm.runs.state import TrainState
+from spherelm.training.origin import Origin
 from spherelm.training.parallel.shard import parallelize
 
 
@@ -40,11 +41,16 @@ def check_whole(run: RunConfig, world_size: int) -> None:
         )
 
 
-def build_state(run: RunConfig, dataset: TokenDataset, processes: Processes) -> TrainState:
+def build_state(
+    run: RunConfig, dataset: TokenDataset, processes: Processes, origin: Origin | None = None
+) -> TrainState:
     """A run at its start, in this process: its share of the model, and of every batch."""
     processes.at("building the model", long=True)
     prepare_torch(run.train.seed, run.train.deterministic)
     model = build_model(run, processes.device)
+    if origin is not None:  # while every process has the whole model
+        processes.at("reading the model to begin with", long=True)
+        processes.together(lambda: origin.give_weights_(model))
     parallelize(model, run.train, processes)
     optimizer = build_optimizer(run, model)
     loader = Loader(

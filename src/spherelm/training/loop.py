@@ -35,10 +35,12 @@ from spherelm.optim.schedule import rate
 from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs.run_dir import Claim, Resume, RunDir
 from spherelm.runs.state import TrainState
+from spherelm.saved import Saved
 from spherelm.training.build import build_state, check_data, check_whole
 from spherelm.training.failures import diverged, explained
 from spherelm.training.interrupt import StopRequest
 from spherelm.training.memory import check_fits
+from spherelm.training.origin import Origin, check_start, origin_of_unsaved
 from spherelm.training.parallel.gradients import (
     average_factor_gradients,
     clipping_factor,
@@ -83,12 +85,17 @@ def train(
     resume: Resume = "never",
     force: bool = False,
     reporter: Reporter | None = None,
+    init_from: Saved | None = None,
 ) -> TrainResult:
     """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes.
+
+    A new run begins with the weights of `init_from`, if that is given, else with random ones.
 
     A run is only gone on with under the configuration that it began with, as far as that decides
     its numbers, and on the same data; config.toml then says what has changed, such as its steps.
     """
+    if init_from is not None:
+        check_start(run, dataset, init_from)
     check_data(run, dataset)
     check_trackers(run)
     alike = facts(run, dataset.fingerprint, out)
@@ -104,20 +111,27 @@ def train(
             # torchrun starts again the run that it began. Any other would be refused, or replaced,
             # as it was the first time.
             resume, force = ("auto" if resume == "never" else resume), False
-        with Claim(run_dir, resume=resume, force=force, inputs=[dataset.path]) as claim:
+        inputs = [dataset.path, *((init_from.run_root,) if init_from else ())]
+        with Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
             processes.from_main(claim.check)
             if processes.from_main(claim.goes_on):
                 processes.from_main(lambda: check_same_run(run_dir.read_config(), run))
+                origin = processes.from_main(lambda: origin_of_unsaved(run_dir))
+            else:
+                origin = processes.from_main(lambda: Origin.of(init_from) if init_from else None)
             processes.together(lambda: check_fits(run, processes.device, processes.world_size))
             reporter = reporter if reporter is not None and processes.is_main else Reporter()
-            state = build_state(run, dataset, processes)
+            state = build_state(run, dataset, processes, origin)
+            if origin is not None:
+                reporter.note(f"beginning with the weights of {origin.folder}")
             if processes.from_main(claim.take):
                 for note in restore(state, dataset, run_dir, processes, resume == "strict"):
                     reporter.note(note)
                 processes.from_main(lambda: claim.go_on(run))
             else:
                 tokenizer = dataset.path / "tokenizer"
-                processes.from_main(lambda: claim.create(run, tokenizer, launch))
+                began = origin.as_record() if origin else None
+                processes.from_main(lambda: claim.create(run, tokenizer, launch, began))
             return Trainer(state, dataset, run_dir, processes, reporter).run_to_end()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,15 +20,20 @@ from spherelm.training.memory import check_fits, training_memory
 from spherelm.training.report.reporter import format_count, format_seconds
 
 
-def print_plan(run: RunConfig, dataset: TokenDataset, as_json: bool) -> None:
-    """Print the configuration and its cost; nothing is written."""
+def print_plan(
+    run: RunConfig, dataset: TokenDataset, as_json: bool, init_from: Path | None = None
+) -> None:
+    """Print the configuration and its cost, and the model it begins with; nothing is written."""
     plan = make_plan(run, dataset)
+    if init_from is not None:
+        plan["init_from"] = str(init_from)
     if as_json:
         print(json.dumps(plan))
         return
     print(to_toml(run))
     memory = plan["training_memory_bytes"] / 2**30
-    rows = {
+    rows = {} if init_from is None else {"begins with": str(init_from)}
+    rows |= {
         "parameters": format_count(plan["parameters"]),
         "FLOPs per token": format_count(plan["flops_per_token"]),
         "tokens": f"{format_count(plan['tokens'])}, {plan['epochs']:.2f} epochs of the data",
