@@ -25,7 +25,7 @@ def test_readers_beside_a_running_training(tmp_path: Path) -> None:
         place = tmp_path / f"export-{number}"
         readers = (
             ["eval", str(out), "--text", str(text), "--device", "cpu"],
-            ["generate", str(out), "--max-new-tokens", "2", "--device", "cpu"],
+            ["generate", str(out), "--prompt", "a", "--max-new-tokens", "2", "--device", "cpu"],
             ["export", str(out), "--out", str(place)],
         )
         argv = readers[number % 3]

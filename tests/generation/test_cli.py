@@ -45,7 +45,10 @@ def test_prompts_from_a_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_a_note_beyond_the_context(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run", byte_model())
-    assert main(["generate", str(run), "--max-new-tokens", "80", "--device", "cpu"]) == 0
+    assert (
+        main(["generate", str(run), "--prompt", "", "--max-new-tokens", "80", "--device", "cpu"])
+        == 0
+    )
     assert "81 tokens, beyond the context of 64" in capsys.readouterr().err
 
 
@@ -69,7 +72,7 @@ def test_export_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["generate", "RUN", "--top-p", "2"], "top_p must be above 0"),
         (["generate", "RUN", "--prompt", "x", "--prompts", "y"], "cannot be given together"),
         (["generate", "RUN", "--prompts", "y"], "cannot read prompts"),
-        (["generate", "RUN", "--max-new-tokens", str(10**12)], "GiB are free"),
+        (["generate", "RUN", "--prompt", "a", "--max-new-tokens", str(10**12)], "GiB are free"),
         (["generate", "RUN", "--tokenizer", "./none.json"], "does not exist"),
         (["export", "RUN", "--out", "RUN"], "is an input, too"),
         (["export", "RUN"], "--out"),

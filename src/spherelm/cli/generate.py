@@ -2,28 +2,41 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from spherelm.cli import ask
 from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.console import show
 from spherelm.errors import UserError
 from spherelm.generation.settings import Sampling
 from spherelm.validate import FromZero
 
+if TYPE_CHECKING:
+    from spherelm.data.tokenizer import Tokenizer
+    from spherelm.generation.engine import Engine
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateFlags(Sampling, ModelFlags):
-    """Continue one or more prompts."""
+    """Continue one or more prompts.
+
+    Without any of the flags for them, the prompt is what is piped in; on a terminal you are asked
+    for one after another.
+    """
 
     prompt: tuple[str, ...] = ()
-    """Text to continue; several are continued together. Unset: a new document."""
+    """Text to continue; several are continued together. An empty one begins a new document."""
     prompts: str | None = None
     """A file with a prompt on each line, instead of --prompt."""
+    prompt_file: str | None = None
+    """A file that is one prompt as a whole, but for the end of its last line."""
     max_new_tokens: FromZero = 128
     """Tokens to add at most."""
     stop: tuple[str, ...] = ()
@@ -36,36 +49,78 @@ class GenerateFlags(Sampling, ModelFlags):
 
 def main(argv: list[str]) -> int:
     flags = parse_for_model(GenerateFlags, argv, "generate")
-    prompts = _prompts(flags)
+    prompts = _given_prompts(flags)
 
     from spherelm.generation.engine import Engine
-    from spherelm.generation.text import encode_prompt, stream_text
     from spherelm.saved import load_model, to_device
 
     device, dtype = flags.execution()
     model, tokenizer, _ = load_model(flags.run, flags.tokenizer)
     engine = Engine(to_device(model, device, folded=dtype), dtype, compile=flags.compile)
-    ids = [encode_prompt(tokenizer, prompt) for prompt in prompts]
-    began = time.perf_counter()
-    new = flags.max_new_tokens
-    pieces = stream_text(
-        engine, tokenizer, ids, max_new_tokens=new, sampling=flags, stop=flags.stop
-    )
-    if len(prompts) == 1 and not flags.json:
-        _show(prompts[0], pieces)
-    else:
-        texts = [""] * len(prompts)
-        for i, piece in pieces:
-            texts[i] += piece
-        outputs = [{"prompt": p, "text": t} for p, t in zip(prompts, texts, strict=True)]
-        seconds = round(time.perf_counter() - began, 3)
-        result = {"run": flags.run, "outputs": outputs, "seconds": seconds}
-        whole = "\n\n".join(o["prompt"] + o["text"] for o in outputs)
-        show(result, flags.json, lambda: print(whole))
-    longest, context = max(map(len, ids)) + new, engine.model.config.context
-    if longest > context:
-        print(f"note: up to {longest} tokens, beyond the context of {context}", file=sys.stderr)
-    return 0
+    writer = _Writer(flags, engine, tokenizer)
+    if prompts is None and not flags.json and ask.is_terminal():
+        ask.ask(writer.answer)
+        return 0
+    return writer.write((_read_stdin(),) if prompts is None else prompts)
+
+
+@dataclass
+class _Writer:
+    """Continues prompts with one model."""
+
+    flags: GenerateFlags
+    engine: Engine
+    tokenizer: Tokenizer
+    noted: bool = False
+    """Whether it was said that the context is left."""
+
+    def write(self, prompts: tuple[str, ...]) -> int:
+        """Continue all prompts together, and show them as the flags say."""
+        began = time.perf_counter()
+        pieces = self._pieces(prompts, self.flags)
+        if len(prompts) == 1 and not self.flags.json:
+            _show(prompts[0], pieces)
+        else:
+            texts = [""] * len(prompts)
+            for i, piece in pieces:
+                texts[i] += piece
+            outputs = [{"prompt": p, "text": t} for p, t in zip(prompts, texts, strict=True)]
+            seconds = round(time.perf_counter() - began, 3)
+            result = {"run": self.flags.run, "outputs": outputs, "seconds": seconds}
+            whole = "\n\n".join(o["prompt"] + o["text"] for o in outputs)
+            show(result, self.flags.json, lambda: print(whole))
+        self._note_length(prompts)
+        return 0
+
+    def answer(self, prompt: str, number: int) -> None:
+        """Continue one of several prompts that are typed; the same again may go on differently."""
+        seed = (self.flags.seed + number) % 2**64
+        _show(prompt, self._pieces((prompt,), dataclasses.replace(self.flags, seed=seed)))
+        self._note_length((prompt,))
+
+    def _pieces(self, prompts: tuple[str, ...], sampling: Sampling) -> Iterator[tuple[int, str]]:
+        from spherelm.generation.text import stream_text
+
+        return stream_text(
+            self.engine,
+            self.tokenizer,
+            self._ids(prompts),
+            max_new_tokens=self.flags.max_new_tokens,
+            sampling=sampling,
+            stop=self.flags.stop,
+        )
+
+    def _ids(self, prompts: tuple[str, ...]) -> list[list[int]]:
+        from spherelm.generation.text import encode_prompt
+
+        return [encode_prompt(self.tokenizer, prompt) for prompt in prompts]
+
+    def _note_length(self, prompts: tuple[str, ...]) -> None:
+        longest = max(map(len, self._ids(prompts))) + self.flags.max_new_tokens
+        context = self.engine.model.config.context
+        if longest > context and not self.noted:
+            self.noted = True
+            print(f"note: up to {longest} tokens, beyond the context of {context}", file=sys.stderr)
 
 
 def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:
@@ -76,15 +131,43 @@ def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:
     print()
 
 
-def _prompts(flags: GenerateFlags) -> tuple[str, ...]:
+def _given_prompts(flags: GenerateFlags) -> tuple[str, ...] | None:
+    """What the flags name; None where they leave it to whoever types, or to what is piped in."""
+    ways = {
+        "--prompt": flags.prompt,
+        "--prompts": flags.prompts,
+        "--prompt-file": flags.prompt_file,
+    }
+    used = [flag for flag, value in ways.items() if value]
+    if len(used) > 1:
+        raise UserError(f"{' and '.join(used)} cannot be given together; give one of them")
+    if flags.prompt_file is not None:
+        return (_without_last_newline(_read(flags.prompt_file, "a prompt")),)
     if flags.prompts is None:
-        return flags.prompt or ("",)
-    if flags.prompt:
-        raise UserError("--prompt and --prompts cannot be given together; give one of them")
-    try:
-        lines = Path(flags.prompts).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"cannot read prompts from {flags.prompts}: {error}") from None
+        return flags.prompt or None
+    lines = _read(flags.prompts, "prompts").splitlines()
     if not lines:
         raise UserError(f"{flags.prompts} is empty; give it a prompt on each line")
     return tuple(lines)
+
+
+def _read(file: str, what: str) -> str:
+    try:
+        return Path(file).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"cannot read {what} from {file}: {error}") from None
+
+
+def _read_stdin() -> str:
+    """All that is piped in; nothing, a new document, where nobody can answer."""
+    if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
+        return ""
+    try:
+        return _without_last_newline(sys.stdin.buffer.read().decode())
+    except UnicodeDecodeError as error:
+        raise UserError(f"cannot read a prompt from stdin: {error}") from None
+
+
+def _without_last_newline(text: str) -> str:
+    """Without the end of the last line, which `echo` and editors add unasked."""
+    return text.removesuffix("\n").removesuffix("\r")
