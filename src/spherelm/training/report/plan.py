@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from spherelm.config_io import override, to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import WindowReader
 from spherelm.model.flops import count_parameters, flops_per_token
-from spherelm.ops.device import choose_device, products
+from spherelm.ops.device import choose_device, products, uses_bf16
 from spherelm.training.build import build_model
 from spherelm.training.memory import check_fits, training_memory
 from spherelm.training.report.reporter import format_count, format_seconds
@@ -47,14 +49,11 @@ def print_plan(
 
 
 def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
-    """The numbers of a plan; the speed, of forward and backward, is measured on a model of one
-    layer and of two."""
+    """The numbers of a plan."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
     windows = WindowReader(dataset.train, run.model.context).n_windows
-    one, two = (_seconds(run, layers, device) for layers in (1, 2))
-    per_layer = max(0.0, two - one)
-    speed = run.model.context / (one + per_layer * (run.model.n_layers - 1))
+    speed = measure_speed(run, device)
     per_token = flops_per_token(run.model)
     return {
         "config": to_dict(run),
@@ -70,22 +69,60 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
     }
 
 
+PASSES = 3
+"""Passes of which the fastest counts."""
+
+
+def measure_speed(run: RunConfig, device: torch.device) -> float:
+    """Tokens per second of forward and backward, from a model of one layer and one of two."""
+    one, two = (_seconds(run, layers, device) for layers in (1, 2))
+    per_layer = max(0.0, two - one)
+    return run.model.context / (one + per_layer * (run.model.n_layers - 1))
+
+
+def flops_to_measure(run: RunConfig) -> float:
+    """What `measure_speed` computes."""
+    models = (dataclasses.replace(run.model, n_layers=n) for n in (1, 2))
+    tokens = PASSES * _sequences(run) * run.model.context
+    return tokens * sum(flops_per_token(model) for model in models)
+
+
+def product_speed(device: torch.device, size: int = 1024) -> float:
+    """FLOPs per second of a product of two square matrices, the fastest of some."""
+    dtype = torch.bfloat16 if uses_bf16("auto", device) else torch.float32
+    matrix = torch.ones(size, size, dtype=dtype, device=device)
+    return 2 * size**3 / _fastest(lambda: matrix @ matrix, device)
+
+
+def _fastest(act: Callable[[], object], device: torch.device) -> float:
+    """Seconds of the fastest of some calls."""
+    times = []
+    for _ in range(PASSES):
+        began = time.perf_counter()
+        act()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def _sequences(run: RunConfig) -> int:
+    return min(run.train.micro_batch_size or run.train.batch_size, 4)
+
+
 def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
     """The best time for a sequence through a model of `n_layers` layers, forward and backward."""
-    sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
+    sequences = _sequences(run)
     of_step = {"train.batch_size": sequences, "train.micro_batch_size": None}
     part = override(run, {"model.n_layers": n_layers, **of_step})
     check_fits(part, device)
     model = build_model(part, device)
     shape = (sequences, run.model.context)
     tokens = torch.randint(run.model.vocab_size, shape, device=device)
-    times = []
-    for _ in range(3):
-        began = time.perf_counter()
+
+    def step() -> None:
         with products(run.train.precision, device):
             loss = model.loss(tokens, tokens)
         loss.backward()
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - began)
-    return min(times) / sequences
+
+    return _fastest(step, device) / sequences

@@ -1,0 +1,95 @@
+"""`spherelm presets`: every preset with what it costs, in one table."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any
+
+from spherelm import presets
+from spherelm.config import RunConfig
+from spherelm.console import print_table, show
+from spherelm.errors import UserError
+from spherelm.flags import parse
+
+PATIENCE = 15.0
+"""Seconds that measuring one preset may take; those that would take longer have no time."""
+SHARE = 0.25
+"""Of the speed of a large product, what a training step reaches at least where it takes long."""
+
+
+@dataclass(frozen=True)
+class PresetsFlags:
+    """All presets: parameters, context, tokens of the whole run and, with --time, how long.
+
+    The vocabulary is the preset's; in a run it is that of the data.
+    """
+
+    time: bool = False
+    """Measure on this machine how long each run would take, with one layer and with two; those too
+    large to be measured within seconds are left out."""
+    device: str = "auto"
+    """Where to measure: cpu, cuda, mps, or auto for the fastest there is."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(PresetsFlags, argv, "presets")
+    runs = {name: presets.get(name) for name in presets.names()}
+    rows = {name: _costs(run) for name, run in runs.items()}
+    result: dict[str, Any] = {"presets": rows}
+    if flags.time:
+        result["device"] = _measure(runs, rows, flags.device)
+    return show(result, flags.json, lambda: _print(result))
+
+
+def _costs(run: RunConfig) -> dict[str, Any]:
+    from spherelm.model.flops import count_parameters, flops_per_token
+
+    tokens = run.tokens_per_step * run.train.steps
+    return {
+        "arch": run.model.arch,
+        "parameters": count_parameters(run.model).total,
+        "context": run.model.context,
+        "vocab_size": run.model.vocab_size,
+        "steps": run.train.steps,
+        "tokens_per_step": run.tokens_per_step,
+        "tokens": tokens,
+        "flops": flops_per_token(run.model) * tokens,
+    }
+
+
+def _measure(runs: dict[str, RunConfig], rows: dict[str, dict[str, Any]], device: str) -> str:
+    """Add the seconds of each run that can be measured quickly; returns where that was."""
+    from spherelm.ops.device import choose_device
+    from spherelm.training.report.plan import flops_to_measure, measure_speed, product_speed
+
+    where = choose_device(device, "--device")
+    reached = SHARE * product_speed(where)
+    for name, run in runs.items():
+        row: dict[str, Any] = rows[name] | {"tokens_per_second": None, "seconds": None}
+        with contextlib.suppress(UserError):  # where there is no room for it
+            if flops_to_measure(run) < PATIENCE * reached:
+                speed = measure_speed(run, where)
+                row |= {"tokens_per_second": speed, "seconds": row["tokens"] / speed}
+        rows[name] = row
+    return str(where)
+
+
+def _print(result: dict[str, Any]) -> None:
+    from spherelm.training.report.reporter import format_count, format_seconds
+
+    timed = "device" in result
+    head = ["preset", "parameters", "context", "tokens"]
+    head += [f"time on one {result['device']}"] if timed else []
+    lines = []
+    for name, row in result["presets"].items():
+        line = [name, format_count(row["parameters"]), f"{row['context']:,}"]
+        line.append(format_count(row["tokens"]))
+        if timed:
+            line.append("" if row["seconds"] is None else format_seconds(row["seconds"]))
+        lines.append(line)
+    left_out = timed and any(row["seconds"] is None for row in result["presets"].values())
+    note = f"no time: no room here, or over {PATIENCE:g} s to measure" if left_out else None
+    print_table(None, lines, head, caption=note)
