@@ -142,4 +142,5 @@ EVAL = Kind(
     (r"length\.(?:json|png)", r"tasks\.json", r"answers\.jsonl"),
     signs=(("length.json",), ("tasks.json",), ("answers.jsonl",)),
 )
+REPORT = Kind("report", "a report of runs", (r"report\.html",), signs=())
 SWEEP = Kind("sweep", "a sweep", (r"sweep\.csv",), signs=(("sweep.csv",),))

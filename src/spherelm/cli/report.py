@@ -1,0 +1,58 @@
+"""`spherelm report`: how one run or many went, on one page; also while they go on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from spherelm.console import show
+from spherelm.errors import UserError
+from spherelm.flags import parse
+
+
+@dataclass(frozen=True)
+class ReportFlags:
+    """One self-contained page for runs: losses over tokens and time, rate, gradient, factors, what
+    differs in their configurations."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Run directories; they may still be going on."""
+    out: str
+    """The folder for report.html; a report that is there is replaced."""
+    json: bool = False
+    """Print one JSON object."""
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(ReportFlags, argv, "report")
+    if not flags.runs:
+        raise UserError("report needs at least one run")
+    for run in flags.runs:
+        if flags.runs.count(run) > 1:
+            raise UserError(f"{run} is named twice; name each run once")
+
+    from spherelm import durable
+    from spherelm.folders import kinds, place
+    from spherelm.training.report.history import read_history
+    from spherelm.training.report.history_charts import MOST_RUNS
+    from spherelm.training.report.history_page import render
+
+    if len(flags.runs) > MOST_RUNS:
+        raise UserError(f"one page takes at most {MOST_RUNS} runs, not {len(flags.runs)}")
+    place.check_apart(flags.out, flags.runs)
+    place.check_own(flags.out, kinds.REPORT)  # before all is read
+    runs = [read_history(folder) for folder in flags.runs]
+    if not any(run.metrics for run in runs):
+        raise UserError(f"{' and '.join(flags.runs)} has no steps yet; try again when it has some")
+    file = Path(flags.out) / "report.html"
+    with place.results(flags.out, kinds.REPORT, inputs=flags.runs):
+        durable.write_text(file, render(runs))
+    result = {
+        "report": str(file),
+        "runs": {
+            run.folder: {"step": run.step, "tokens": run.tokens, "loss": run.loss} for run in runs
+        },
+    }
+    return show(result, flags.json, lambda: print(f"wrote {file}"))

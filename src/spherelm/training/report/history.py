@@ -1,0 +1,112 @@
+"""What a run has left in its folder so far, read for people: where it stands, and its curves."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from spherelm import records
+from spherelm.config import RunConfig
+from spherelm.errors import UserError
+from spherelm.runs.metrics import read_metrics
+from spherelm.runs.run_dir import RunDir
+
+Points = list[tuple[float, float]]
+MOST_POINTS = 100
+"""Of a curve, so that it shows where a run goes and not every step's noise."""
+RECENT = 50
+"""Steps over which the newest training loss and the speed are taken."""
+
+
+@dataclass(frozen=True)
+class History:
+    """A run as far as it has come."""
+
+    folder: str
+    """As it was named."""
+    config: RunConfig
+    environment: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    """The lines of metrics.jsonl."""
+    seconds: dict[int, float]
+    """What each step took."""
+
+    @property
+    def step(self) -> int:
+        """The last step that has been recorded."""
+        return int(self.metrics[-1]["step"]) if self.metrics else 0
+
+    @property
+    def tokens(self) -> int:
+        return int(self.metrics[-1]["tokens"]) if self.metrics else 0
+
+    @property
+    def finished(self) -> bool:
+        return self.step >= self.config.train.steps
+
+    @cached_property
+    def clock(self) -> dict[int, float]:
+        """Seconds of training steps up to each step; evaluations and checkpoints are left out.
+
+        A step whose time is not known counts as most do; empty where none is.
+        """
+        if not self.seconds:
+            return {}
+        usual, total, clock = statistics.median(self.seconds.values()), 0.0, {}
+        for line in self.metrics:
+            total += self.seconds.get(line["step"], usual)
+            clock[line["step"]] = total
+        return clock
+
+    @property
+    def loss(self) -> float | None:
+        """The mean training loss of the newest steps."""
+        losses = [line["loss"] for line in self.metrics[-RECENT:]]
+        return statistics.fmean(losses) if losses else None
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """The speed of the newest steps."""
+        recent = list(self.seconds.values())[-RECENT:]
+        return self.config.tokens_per_step / statistics.median(recent) if recent else None
+
+    def curve(
+        self, name: str, x: Callable[[dict[str, Any]], float], most: int = MOST_POINTS
+    ) -> Points:
+        """A field of the metrics over `x`, as the means of at most `most` parts of the run."""
+        there = [line for line in self.metrics if line.get(name) is not None]
+        size = -(-len(there) // most) or 1
+        parts = [there[first : first + size] for first in range(0, len(there), size)]
+        return [
+            (x(part[-1]), statistics.fmean(_mean(line[name]) for line in part)) for part in parts
+        ]
+
+
+def _mean(value: float | Sequence[float]) -> float:
+    """A number, or the mean over layers."""
+    return float(value) if isinstance(value, (int, float)) else statistics.fmean(value)
+
+
+def read_history(folder: str) -> History:
+    """What is there of the run in `folder`; a line that is being written is left for the next."""
+    run_dir = RunDir(Path(folder))
+    if not run_dir.root.is_dir():
+        raise UserError(f"{folder} does not exist; give run directories")
+    if not run_dir.holds_a_run():
+        raise UserError(f"{folder} holds no run (config.toml); give run directories")
+    config = run_dir.read_config()
+    environment = records.read(run_dir.env) if run_dir.env.is_file() else {}
+    metrics = read_metrics(run_dir.metrics)
+    for name in ("tokens", "loss", "lr", "grad_norm"):
+        for line in metrics:
+            records.field(line, name, (int, float), run_dir.metrics)
+    speed = read_metrics(run_dir.speed)
+    times = {
+        line["step"]: float(records.field(line, "seconds", (int, float), run_dir.speed))
+        for line in speed
+    }
+    return History(folder, config, environment, metrics, times)

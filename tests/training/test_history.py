@@ -1,0 +1,143 @@
+"""`spherelm report`: runs on one page, finished or under way."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from spherelm.cli import main
+from spherelm.config_io import override
+from spherelm.data.dataset import TokenDataset
+from spherelm.runs.metrics import read_metrics
+from spherelm.saved import find_saved
+from spherelm.training.loop import train
+from spherelm.training.report.history import read_history
+from spherelm.training.report.history_charts import (
+    MOST_RUNS,
+    appearances,
+    factor_charts,
+    loss_charts,
+    optimizer_charts,
+)
+from spherelm.training.report.history_page import render
+from tests.compare.test_report import LOADS, Tags
+from tests.training.conftest import tiny
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, Path]:
+    from spherelm.data.open import open_dataset
+
+    root, dataset = tmp_path_factory.mktemp("runs"), open_dataset(corpus)
+    made = {name: root / name for name in ("gpt", "ngpt", "after")}
+    train(tiny("gpt"), dataset, made["gpt"])
+    train(tiny("ngpt"), dataset, made["ngpt"])
+    slower = override(tiny("ngpt"), {"optim.lr": 0.00123})
+    train(slower, dataset, made["after"], init_from=find_saved(made["ngpt"]))
+    return made
+
+
+def page(*folders: Path) -> str:
+    return render([read_history(str(folder)) for folder in folders])
+
+
+def test_the_page_is_whole_and_asks_for_nothing(runs: dict[str, Path]) -> None:
+    for html in (page(runs["gpt"]), page(*runs.values())):
+        assert LOADS.search(html) is None
+        tags = Tags()
+        tags.feed(html)
+        assert tags.open == []
+        ids = re.findall(r'\bid="([^"]+)"', html)
+        assert len(ids) == len(set(ids))
+
+
+def test_curves_are_those_of_the_metrics(runs: dict[str, Path]) -> None:
+    shown = appearances([read_history(str(runs["ngpt"]))])
+    metrics = read_metrics(runs["ngpt"] / "metrics.jsonl")
+    seconds = [line["seconds"] for line in read_metrics(runs["ngpt"] / "speed.jsonl")]
+    by_name = {chart.name: chart for chart in (*loss_charts(shown), *factor_charts(shown))}
+    (line,) = by_name["loss-tokens"].series
+    assert line.points == [(m["tokens"], m["loss"]) for m in metrics]
+    (line,) = by_name["loss-time"].series
+    assert [x for x, _ in line.points] == pytest.approx([sum(seconds[:n]) for n in range(1, 13)])
+    evaluated = [m for m in metrics if "val_loss" in m]
+    (line,) = by_name["val_loss-tokens"].series
+    assert [y for _, y in line.points] == [m["val_loss"] for m in evaluated]
+    (line,) = by_name["alpha_mlp"].series
+    assert [y for _, y in line.points] == pytest.approx(
+        [sum(m["alpha_mlp"]) / 2 for m in evaluated]
+    )
+    rate, norm = (chart.series[0].points for chart in optimizer_charts(shown))
+    assert [y for _, y in rate] == [m["lr"] for m in metrics]
+    assert [y for _, y in norm] == [m["grad_norm"] for m in metrics]
+
+
+def test_a_long_curve_is_made_of_means(runs: dict[str, Path]) -> None:
+    history = read_history(str(runs["gpt"]))
+    losses = [line["loss"] for line in history.metrics]
+    points = history.curve("loss", lambda line: line["step"], most=4)
+    assert [x for x, _ in points] == [3, 6, 9, 12]
+    assert [y for _, y in points] == pytest.approx(
+        [sum(losses[n : n + 3]) / 3 for n in range(0, 12, 3)]
+    )
+
+
+def test_it_says_what_differs_and_what_it_began_with(runs: dict[str, Path]) -> None:
+    html = page(runs["ngpt"], runs["after"])
+    rows = re.findall(r'<th scope="row">([a-z_.]+)</th>', html)
+    assert rows == ["optim.lr"]
+    assert "<td>0.00123</td>" in html
+    folder = (runs["ngpt"] / "checkpoints" / "step_12").resolve()
+    assert f"began with the weights of {folder}" in html
+    assert "configurations are the same" in page(runs["ngpt"], runs["ngpt"])
+
+
+def test_gpt_and_ngpt_have_their_colours(runs: dict[str, Path]) -> None:
+    shown = appearances([read_history(str(runs[n])) for n in ("ngpt", "after", "gpt")])
+    assert [(each.label, each.role) for each in shown] == [
+        ("ngpt", "ngpt"),
+        ("after", "third"),
+        ("gpt", "gpt"),
+    ]
+    many = appearances([read_history(str(runs["ngpt"]))] * MOST_RUNS)
+    assert len({(each.role, each.dotted) for each in many}) == MOST_RUNS
+    assert [each.label for each in many[:2]] == ["run 1", "run 2"]  # the same name tells nothing
+
+
+def test_a_run_that_goes_on(
+    runs: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its last line is half written, and the time of a step is not there yet."""
+    going = tmp_path / "going"
+    shutil.copytree(runs["ngpt"], going)
+    for name, keep in (("metrics.jsonl", 7), ("speed.jsonl", 6)):
+        lines = (going / name).read_bytes().splitlines(keepends=True)
+        (going / name).write_bytes(b"".join(lines[:keep]) + lines[keep][:20])
+    out = tmp_path / "out"
+    for _ in range(2):  # the second replaces the first
+        assert main(["report", str(going), "--out", str(out), "--json"]) == 0
+        assert json.loads(capsys.readouterr().out)["runs"][str(going)]["step"] == 7
+    assert "at step 7 of 12" in (out / "report.html").read_text()
+    assert sorted(path.name for path in out.iterdir()) == [".spherelm", "report.html"]
+
+
+def test_without_times_there_is_no_time(runs: dict[str, Path], tmp_path: Path) -> None:
+    shutil.copytree(runs["gpt"], tmp_path / "run")
+    (tmp_path / "run" / "speed.jsonl").unlink()
+    html = page(tmp_path / "run")
+    assert "over time" not in html
+    assert "Training loss over tokens" in html
+
+
+def test_nothing_to_show_yet(
+    dataset: TokenDataset, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train(tiny("gpt"), dataset, tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 2
+    assert "has no steps yet" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
