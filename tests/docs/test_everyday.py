@@ -51,3 +51,6 @@ def test_its_commands_work_as_they_stand(
         elif "story.txt" in words:
             assert said.startswith("Once upon a time")
     assert load_model("runs/tuned").config.train.steps == 2
+    (program,) = (body for kind, body in FENCE.findall(PAGE) if kind == "python")
+    exec(program.replace("ngpt-nano", "ngpt-debug").replace("runs/tuned", "runs/again"), {})
+    assert load_model("runs/again").config.model == byte_model().config

@@ -129,6 +129,22 @@ def test_weights_on_the_sphere_keep_every_bit(source: Path) -> None:
     assert all(torch.equal(t, same[n]) for n, t in model.state_dict().items())
 
 
+@pytest.mark.parametrize("before", ["fp32", "bf16"])
+@pytest.mark.parametrize("now", ["fp32", "bf16"])
+def test_weights_may_be_stored_otherwise(
+    dataset: TokenDataset, tmp_path: Path, before: str, now: str
+) -> None:
+    old = override(tiny("ngpt"), {"train.weight_storage": before, "train.steps": 2})
+    loop.train(old, dataset, tmp_path / "old")
+    new = override(old, {"train.weight_storage": now, "train.eval_every": 1})
+    loop.train(new, dataset, tmp_path / "new", init_from=find_saved(tmp_path / "old"))
+    matrix = weights(tmp_path / "new")["E_input"]
+    assert matrix.dtype == (torch.bfloat16 if now == "bf16" else torch.float32)
+    first = read_metrics(tmp_path / "new" / "metrics.jsonl")[0]
+    # As far as a row of that precision can be from unit length.
+    assert first["largest_norm_deviation"] < (2**-7 if now == "bf16" else 1e-6)
+
+
 @pytest.mark.parametrize("saved", [True, False])
 def test_resumed_equals_uninterrupted(
     source: Path, dataset: TokenDataset, tmp_path: Path, saved: bool
