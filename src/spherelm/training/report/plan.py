@@ -13,7 +13,7 @@ from spherelm.config_io import override, to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import WindowReader
 from spherelm.model.flops import count_parameters, flops_per_token
-from spherelm.ops.device import choose_device, products
+from spherelm.ops.device import choose_device, in_precision
 from spherelm.training.build import build_model
 from spherelm.training.memory import check_fits, training_memory
 from spherelm.training.report.reporter import format_count, format_seconds
@@ -76,7 +76,7 @@ def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
     times = []
     for _ in range(3):
         began = time.perf_counter()
-        with products(run.train.precision, device):
+        with in_precision(run.train.precision, device):
             loss = model.loss(tokens, tokens)
         loss.backward()
         if device.type == "cuda":
