@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from spherelm import Transformer
-from spherelm.ops import reference as ops
+from spherelm.ops import reference as kernels
 from tests.model.tiny import UPDATES, perturbed, random_tokens, tiny_config
 
 FLIPPED = [1, 4, 11]
@@ -51,14 +51,14 @@ def contributions(model: Transformer, h: Tensor) -> tuple[Tensor, Tensor]:
     """α_A h_A and α_M h_M of the first layer, at the hidden state h."""
     block = model.blocks[0]
     alpha_A, alpha_M = block.eigen_learning_rates()
-    h_A = ops.normalize(block.attention(h, model.rope(h.shape[1])))
-    return alpha_A * h_A, alpha_M * ops.normalize(block.mlp(h))
+    h_A = kernels.normalize(block.attention(h, model.rope(h.shape[1])))
+    return alpha_A * h_A, alpha_M * kernels.normalize(block.mlp(h))
 
 
 def test_signs_of_rates_and_outputs_cancel() -> None:
     """α'_A W'_o = α_A W_o: what a block adds to h is the same, to the bit, if both signs flip."""
     model = perturbed(tiny_config(signed_alpha=True))
-    h = ops.normalize(torch.randn(2, 5, 16, dtype=torch.float64))
+    h = kernels.normalize(torch.randn(2, 5, 16, dtype=torch.float64))
     before = contributions(model, h)
     flip_rates(model)
     flipped = contributions(model, h)
@@ -76,12 +76,12 @@ def test_what_is_left_of_a_flipped_sign_is_the_pull_back_to_the_origin() -> None
     both signs flipped the update is Norm(h + α h_A + α h) in those coordinates.
     """
     torch.manual_seed(0)
-    h, h_A = ops.normalize(torch.randn(2, 1, 5, 16, dtype=torch.float64))
+    h, h_A = kernels.normalize(torch.randn(2, 1, 5, 16, dtype=torch.float64))
     alpha = torch.rand(16, dtype=torch.float64)
     sign = torch.ones(16, dtype=torch.float64)
     sign[FLIPPED] = -1
-    flipped = ops.residual_lerp(h, sign * h_A, sign * alpha)
-    expected = ops.normalize(h + alpha * h_A - sign * alpha * h)
+    flipped = kernels.residual_lerp(h, sign * h_A, sign * alpha)
+    expected = kernels.normalize(h + alpha * h_A - sign * alpha * h)
     assert torch.allclose(flipped, expected, atol=1e-15)
 
 

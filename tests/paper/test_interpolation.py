@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from spherelm.ops import reference as ops
+from spherelm.ops import reference as kernels
 
 RULES = {
-    "lerp": ops.residual_lerp,
-    "slerp": ops.residual_slerp,
-    "riemannian": ops.residual_riemannian,
+    "lerp": kernels.residual_lerp,
+    "slerp": kernels.residual_slerp,
+    "riemannian": kernels.residual_riemannian,
 }
 
 
@@ -99,7 +99,7 @@ def test_slerp_is_safe_where_its_formula_is_not(
     rate = torch.full_like(h, alpha)
     inputs = [x.view(1, 1, -1).requires_grad_() for x in (h, b)]
     rate.requires_grad_()
-    moved = ops.residual_slerp(*inputs, rate)
+    moved = kernels.residual_slerp(*inputs, rate)
     assert float(moved.detach().norm()) == pytest.approx(1.0, abs=4 * torch.finfo(dtype).eps)
     moved.backward(torch.randn_like(moved))
     for x in (*inputs, rate):
@@ -113,7 +113,7 @@ def test_slerp_stays_where_no_path_is_the_shortest(dtype: torch.dtype) -> None:
     h[..., 0] = 1.0
     y, alpha = -3 * h, torch.full((4,), 0.5, dtype=dtype)
     inputs = [x.requires_grad_() for x in (h, y, alpha)]
-    moved = ops.residual_slerp(*inputs)
+    moved = kernels.residual_slerp(*inputs)
     assert torch.equal(moved, h)
     moved.sum().backward()
     assert all(torch.isfinite(x.grad).all() for x in inputs)

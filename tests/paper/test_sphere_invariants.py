@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from spherelm import ModelConfig, Transformer
 from spherelm.model.rope import rope_table
-from spherelm.ops import reference as ops
+from spherelm.ops import reference as kernels
 from tests.model.tiny import UPDATES, perturbed, random_tokens, small_configs, tiny_config
 
 ROUNDING = 1e-14
@@ -103,7 +103,7 @@ def test_query_key_products_are_bounded_by_s_qk(
     q, k = draw(2, length, heads * group, K) * 30, draw(2, length, heads, K) * 0.01
     s_qk = draw(heads * K)
     table = rope_table(length, K, 10000.0, dtype=torch.float64)
-    q, k = ops.qk_on_sphere(q, k, table, s_qk, qk_norm=True)
+    q, k = kernels.qk_on_sphere(q, k, table, s_qk, qk_norm=True)
     k = k.repeat_interleave(group, dim=2)
     products = torch.einsum("bihk,bjhk->bhij", q, k).abs().amax(dim=(0, 2, 3))  # (H,)
     bound = s_qk.view(heads, K).square().amax(dim=1).repeat_interleave(group)
@@ -114,7 +114,7 @@ def test_query_key_bound_is_reached() -> None:
     """A query that meets its own key along the largest factor: the bound is not a loose one."""
     x = torch.tensor([0.0, 5.0]).view(1, 1, 1, 2)
     s_qk = torch.tensor([1.0, 3.0])
-    q, k = ops.qk_on_sphere(x, x, rope_table(1, 2, 10000.0), s_qk, qk_norm=True)
+    q, k = kernels.qk_on_sphere(x, x, rope_table(1, 2, 10000.0), s_qk, qk_norm=True)
     assert float((q * k).sum()) == pytest.approx(9.0)
 
 

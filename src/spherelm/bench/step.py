@@ -33,7 +33,7 @@ from spherelm.model.flops import flops_per_token
 from spherelm.model.transformer import Transformer
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.choose import Choice
-from spherelm.ops.device import choose_device, products
+from spherelm.ops.device import choose_device, in_precision
 from spherelm.ops.names import AttentionBackend
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
 from spherelm.training.memory import check_fits
@@ -220,7 +220,7 @@ def training_step(
     clip_and_step = update(model, run)
 
     def step() -> None:
-        with products(run.train.precision, device):
+        with in_precision(run.train.precision, device):
             value = loss(inputs, targets)
         value.backward()
         clip_and_step()

@@ -47,11 +47,11 @@ class ModelsFlags:
 
     def open(self, saved: Saved) -> tuple[Transformer, AbstractContextManager[object]]:
         """The model where it runs, and the context in which its products have their precision."""
-        from spherelm.ops.device import products
+        from spherelm.ops.device import in_precision
         from spherelm.saved import read_weights, to_device
 
         device, _ = self.execution()
-        return to_device(read_weights(saved), device).eval(), products(self.dtype, device)
+        return to_device(read_weights(saved), device).eval(), in_precision(self.dtype, device)
 
 
 F = TypeVar("F", bound=ModelsFlags)

@@ -29,7 +29,7 @@ from spherelm.generation.engine import Engine
 from spherelm.generation.sampling import Sampling
 from spherelm.generation.text import encode_prompt, generate_text
 from spherelm.model.transformer import Transformer
-from spherelm.ops.device import products
+from spherelm.ops.device import in_precision
 
 FEWSHOT_SEED = 1234
 """The harness's own seed for the choice of examples."""
@@ -231,7 +231,7 @@ class Answers:
         device = self.model.E_input.device
         # What fills a row comes after its tokens, and attention looks back alone.
         filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
-        with products("bf16" if self.dtype == torch.bfloat16 else "fp32", device):
+        with in_precision("bf16" if self.dtype == torch.bfloat16 else "fp32", device):
             logits = self.model(filled[:, :-1])  # (B, T, V)
         scores = []
         for i, (row, (_, target)) in enumerate(zip(rows, pairs, strict=True)):

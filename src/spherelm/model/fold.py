@@ -6,7 +6,7 @@
     |α|                as the update uses it
 
 The blocks are those of training (`spherelm.model.block`) with weights that stay as they are. W_o
-and W_oMLP lie in memory turned over, a row for each output: a product with one token reads rows
+and W_oMLP lie in memory transposed, a row for each output: a product with one token reads rows
 best. A GPT passes through with its gains as they are.
 """
 
@@ -136,7 +136,7 @@ class _FoldedAttention(Attention):
         s_qk = None if attention.s_qk is None else at_least_float32(attention.s_qk())
         self._weights = AttentionWeights(
             ops.operand(*(W.to(dtype, copy=True) for W in W_qkv)),
-            ops.operand(_turned_over(W_o, dtype)),
+            ops.operand(_transposed(W_o, dtype)),
             None if s_qk is None else s_qk.clone(),
             self.config.kv_heads,
         )
@@ -151,13 +151,13 @@ class _FoldedMLP(MLP):
         *W_u_nu, W_o_mlp = mlp.matrices(torch.float32)
         self._weights = MLPWeights(
             ops.operand(*(W.to(dtype, copy=True) for W in W_u_nu)),
-            ops.operand(_turned_over(W_o_mlp, dtype)),
+            ops.operand(_transposed(W_o_mlp, dtype)),
         )
 
     def weights(self, dtype: torch.dtype) -> MLPWeights:
         return self._weights
 
 
-def _turned_over(W: Tensor, dtype: torch.dtype) -> Tensor:
+def _transposed(W: Tensor, dtype: torch.dtype) -> Tensor:
     """A copy of W, (n, D), whose columns are contiguous."""
     return W.t().to(dtype, copy=True, memory_format=torch.contiguous_format).t()

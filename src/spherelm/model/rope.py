@@ -1,12 +1,12 @@
 """Rotary position embedding: a true rotation, read from a table.
 
 Coordinate i of a head is paired with coordinate i + K/2 (Llama's layout), and the pair at position
-t is turned by the angle t · base^(−2i/K). Turning keeps lengths, and the dot product of two turned
+t is rotated by the angle t · base^(−2i/K). That keeps lengths, and the dot product of two rotated
 vectors depends only on the distance between their positions.
 
 That holds for GPT, and for nGPT while s_qk is one number. A vector s_qk multiplies the coordinates
-*after* they were turned, as the paper has it, and different factors within a pair see where it was
-turned to: nGPT's scores then also depend on absolute positions. So a text that does not begin at
+*after* they were rotated, as the paper has it, and different factors within a pair see where it was
+rotated to: nGPT's scores then also depend on absolute positions. So a text that does not begin at
 position 0 (padded on the left, or behind another document in a row) gets other logits than alone,
 unless its positions are given: `position_ids`, such as `data.loader.restarting_positions`.
 """

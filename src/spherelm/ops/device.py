@@ -48,7 +48,7 @@ def _avoid_broken_amx_once() -> None:
     cpu_isa.avoid_broken_amx()
 
 
-def products(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
+def in_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """The context in which to run the model: autocast to bfloat16, or nothing."""
     if uses_bf16(precision, device):
         if device.type == "cpu":

@@ -29,7 +29,7 @@ from spherelm.distributed.launcher import this_launch
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import evaluate, summed_loss
 from spherelm.ops.attention import flash_attention_3
-from spherelm.ops.device import peak_memory, products
+from spherelm.ops.device import in_precision, peak_memory
 from spherelm.optim.recipes.logit_gradient import precondition_
 from spherelm.optim.schedule import rate
 from spherelm.runs import checkpoint as checkpoints
@@ -252,7 +252,7 @@ class Trainer:
                 # Every part's gradients are reduced to our rows: whole ones would be 4 bytes a
                 # weight (25 GiB at 7B). Only the sum between groups of HSDP waits for the last.
                 model.set_requires_all_reduce(number == len(parts))
-            with products(self.run.train.precision, self.device):
+            with in_precision(self.run.train.precision, self.device):
                 loss = summed_loss(model, part)
             # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
             (loss / batch.targets.numel()).backward()
@@ -305,7 +305,7 @@ class Trainer:
         """What the model is worth now: validation loss, where there is such data, and factors."""
         measured: dict[str, Any] = {}
         if self.dataset.has_val:
-            with self.clock.paused(), products(self.run.train.precision, self.device):
+            with self.clock.paused(), in_precision(self.run.train.precision, self.device):
                 token_bytes = self.dataset.token_bytes("val")
                 evaluation = evaluate(
                     self.state.model,

@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from spherelm.ops.reference import NORM_EPS
-from spherelm.ops.triton.tiles import block, warps
+from spherelm.ops.triton.tiles import power_of_two, warps
 
 _EPS = tl.constexpr(NORM_EPS)
 _ROWS = tl.constexpr(4)
@@ -150,5 +150,5 @@ def adamw_(
             lr / (1 - betas[0] ** step), 1 / (1 - betas[1] ** step) ** 0.5, eps, row,
             P=_DTYPES[p_dtype], GRAD=_DTYPES[grad_dtype], MOMENT=_DTYPES[moment_dtype],
             SPHERE=on_sphere, VECTORS=vectors, ALIGNED=aligned,
-            BLOCK=block(row), num_warps=warps(row, 8),
+            BLOCK=power_of_two(row), num_warps=warps(row, 8),
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """Cross-entropy of a linear layer without its logits: chunks of tokens, gradients on the way.
 
-The logits z = (E_output · s_z) h of a chunk are made, turned into dL/dz = softmax(z) − onehot in
+The logits z = (E_output · s_z) h of a chunk are made, replaced by dL/dz = softmax(z) − onehot in
 place, multiplied into the gradients of h and of the folded matrix Ê = s_z · E_output, and
 forgotten: at most `_CHUNK_LOGITS` logits exist at a time instead of B·T·V, and none is made twice.
 dÊ is accumulated in float32, and gives both gradients of the fold exactly:
@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from spherelm.ops.names import IGNORE_INDEX
-from spherelm.ops.triton.tiles import block, warps
+from spherelm.ops.triton.tiles import power_of_two, warps
 
 _CHUNK_LOGITS = 2**28
 """512 MiB of bf16 logits at a time: 8192 tokens of a vocabulary of 32k, enough to fill the GPU."""
@@ -105,7 +105,7 @@ def _scale_rows(
     rows, D = x.shape
     out = torch.empty(rows, D, dtype=dtype, device=x.device)
     dot = torch.empty(0 if other is None else rows, dtype=torch.float32, device=x.device)
-    size = block(D)
+    size = power_of_two(D)
     rows_together = max(1, _SCALED_TOGETHER // size)
     scale_rows_kernel[(triton.cdiv(rows, rows_together),)](
         x, x if row_factor is None else row_factor, x if factor is None else factor, out,

@@ -105,7 +105,7 @@ def product_kernel(
 
 @triton.jit
 def _rotated(x_ptr, cos, sin, half, i, mask, NORMALIZE: tl.constexpr):
-    """A head of q or k, turned and normalized, as its two halves."""
+    """A head of q or k, rotated and normalized, as its two halves."""
     a = tl.load(x_ptr + i, mask=mask, other=0.0)
     b = tl.load(x_ptr + half + i, mask=mask, other=0.0)
     first, second = a * cos - b * sin, b * cos + a * sin

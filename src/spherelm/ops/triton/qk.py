@@ -2,9 +2,9 @@
 
 One product makes [q | k | v] for every token. nGPT needs q̂ = Norm(RoPE(q)), k̂ = Norm(RoPE(k)) and
 their scores (s_qk q̂)ᵀ(s_qk k̂) = (s_qk² q̂)ᵀ k̂, so both factors go onto q, and k̂, as attention keeps
-it, is also what the backward needs: it is written over k. q̂ is not to be had from s_qk² q̂ where a
+it, is also what the backward needs: it is written over k. q̂ cannot be got back from s_qk² q̂ where a
 factor is zero, so the raw q stays beside it. In all, this keeps one row of H·K numbers per token
-more than GPT, whose q and k are turned in place.
+more than GPT, whose q and k are rotated in place.
 
 With g the gradient of s_qk² q̂, R the rotation of the token's position and ℓ = ‖q‖:
 
@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from spherelm.ops.reference import NORM_EPS
-from spherelm.ops.triton.tiles import block, programs, sum_rows
+from spherelm.ops.triton.tiles import power_of_two, programs, sum_rows
 
 _EPS = tl.constexpr(NORM_EPS)
 _TILE, _BACKWARD_TILE = 1024, 512
@@ -171,7 +171,7 @@ def _run_forward(
     heads: int, kv_heads: int, sphere: bool, norm: bool,
 ) -> None:  # fmt: skip
     tokens, T, K = packed.shape[0], table.shape[1], 2 * table.shape[2]
-    half = block(K // 2)
+    half = power_of_two(K // 2)
     rows = max(1, _TILE // half)
     qk_kernel[(triton.cdiv(tokens * (heads + kv_heads), rows),)](
         packed, table, s_qk, q, inverse, tokens, T, table.stride(0),
@@ -228,7 +228,7 @@ def qkv_backward(
     grad_q, grad_k, grad_v = map(_last_stride_1, (grad_q, grad_k, grad_v))
     sphere = s_qk is not None
     tokens, all_heads = batch * T, heads + 2 * kv_heads
-    half = block(K // 2)
+    half = power_of_two(K // 2)
     heads_per_tile = math.gcd(heads, kv_heads, 16)  # a tile is all of q, or of k, or of v
     tokens_per_tile = max(1, _BACKWARD_TILE // (heads_per_tile * half))
     count = programs(triton.cdiv(tokens, tokens_per_tile), grad_q.device, per_multiprocessor=12)
@@ -273,12 +273,12 @@ class _ProjectQKV(Function):
             rotate_qk_(packed, table, heads, kv_heads)
             ctx.save_for_backward(h, W, table, None, None, None)
         else:
-            turned_q, inverse = qk_on_sphere_(packed, table, s_qk, heads, kv_heads, qk_norm)
+            rotated_q, inverse = qk_on_sphere_(packed, table, s_qk, heads, kv_heads, qk_norm)
             ctx.save_for_backward(h, W, table, s_qk, packed, inverse)
         ctx.qk_norm = qk_norm
         per_head = packed.view(batch, T, heads + 2 * kv_heads, -1)
         q, k, v = per_head.split((heads, kv_heads, kv_heads), dim=2)
-        return (q if s_qk is None else turned_q.view(batch, T, heads, -1)), k, v
+        return (q if s_qk is None else rotated_q.view(batch, T, heads, -1)), k, v
 
     @staticmethod
     def backward(ctx: Any, grad_q: Tensor, grad_k: Tensor, grad_v: Tensor) -> Any:

@@ -25,10 +25,10 @@ from torch import Tensor
 from spherelm.ops.reference import NORM_EPS
 from spherelm.ops.triton.tiles import (
     as_rows,
-    block,
     contiguous_like,
     derive,
     load_row,
+    power_of_two,
     programs,
     store_row,
     sum_rows,
@@ -87,7 +87,7 @@ def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
     rows, D = h_rows.shape
     out = torch.empty_like(h_rows)
     residual_kernel[(rows,)](
-        h_rows, y_rows, alpha.contiguous(), out, D, BLOCK=block(D), num_warps=warps(D, 32)
+        h_rows, y_rows, alpha.contiguous(), out, D, BLOCK=power_of_two(D), num_warps=warps(D, 32)
     )
     return out.view(h.shape)
 
@@ -109,7 +109,7 @@ def residual_lerp_backward(
     partial = torch.empty(count, D, dtype=torch.float32, device=h.device)
     residual_backward_kernel[(count,)](
         h_rows, y_rows, alpha.contiguous(), grad_rows, grad_h, grad_y, partial, rows, D,
-        BLOCK=block(D), num_warps=warps(D, 16),
+        BLOCK=power_of_two(D), num_warps=warps(D, 16),
     )  # fmt: skip
     return grad_h.view(h.shape), grad_y.view(y.shape), sum_rows(partial).to(alpha.dtype)
 

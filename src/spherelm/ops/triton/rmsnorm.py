@@ -22,10 +22,10 @@ from torch.autograd import Function
 from spherelm.ops.reference import RMS_NORM_EPS
 from spherelm.ops.triton.tiles import (
     as_rows,
-    block,
     contiguous_like,
     derive,
     load_row,
+    power_of_two,
     programs,
     store_row,
     sum_rows,
@@ -86,7 +86,7 @@ def rms_norm(x: Tensor, gain: Tensor) -> Tensor:
     out = torch.empty_like(x_rows)
     rms_norm_kernel[(rows,)](
         x_rows, x_rows, gain.contiguous(), x_rows, out, D,
-        ADD=False, BLOCK=block(D), num_warps=warps(D, 32),
+        ADD=False, BLOCK=power_of_two(D), num_warps=warps(D, 32),
     )  # fmt: skip
     return out.view(x.shape)
 
@@ -104,7 +104,7 @@ def add_rms_norm(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
     total, out = torch.empty_like(h_rows), torch.empty_like(h_rows)
     rms_norm_kernel[(rows,)](
         h_rows, y_rows, gain.contiguous(), total, out, D,
-        ADD=True, BLOCK=block(D), num_warps=warps(D, 32),
+        ADD=True, BLOCK=power_of_two(D), num_warps=warps(D, 32),
     )  # fmt: skip
     return total.view(h.shape), out.view(h.shape)
 
@@ -128,7 +128,7 @@ def rms_norm_backward(
     rms_norm_backward_kernel[(count,)](
         rows_of, gain.contiguous(), grad_rows,
         grad_rows if grad_total is None else as_rows(grad_total), out, partial, rows, D,
-        ADD=grad_total is not None, BLOCK=block(D), num_warps=warps(D, 16),
+        ADD=grad_total is not None, BLOCK=power_of_two(D), num_warps=warps(D, 16),
     )  # fmt: skip
     return out.view(total.shape), sum_rows(partial).to(gain.dtype)
 

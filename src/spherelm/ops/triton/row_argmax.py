@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.tiles import block
+from spherelm.ops.triton.tiles import power_of_two
 
 _LARGEST_BLOCK = 32768
 
@@ -37,7 +37,7 @@ def argmax(x: Tensor) -> Tensor:
     """x: (N, V) -> (N,); the first where several are largest"""
     rows, V = x.shape
     out = torch.empty(rows, dtype=torch.long, device=x.device)
-    size = min(block(V), _LARGEST_BLOCK)
+    size = min(power_of_two(V), _LARGEST_BLOCK)
     argmax_kernel[(rows,)](
         x.contiguous(), out, V, BLOCK=size, num_warps=max(1, min(32, size // 1024))
     )

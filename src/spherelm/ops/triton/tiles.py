@@ -10,14 +10,14 @@ import triton.language as tl
 from torch import Tensor
 
 
-def block(length: int) -> int:
+def power_of_two(length: int) -> int:
     """The power of two that holds a row of `length` numbers."""
     return int(triton.next_power_of_2(length))
 
 
 def warps(length: int, per_thread: int) -> int:
     """Warps for a row, so that each thread holds about `per_thread` of its numbers."""
-    return max(1, min(16, block(length) // (32 * per_thread)))
+    return max(1, min(16, power_of_two(length) // (32 * per_thread)))
 
 
 def programs(rows: int, device: torch.device, per_multiprocessor: int) -> int:

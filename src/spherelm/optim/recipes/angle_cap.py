@@ -31,8 +31,8 @@ def cap_rows_(rows: Tensor, before: Tensor, most: float) -> None:
     chord = torch.linalg.vector_norm(after - before, dim=-1, keepdim=True)
     along = (after * before).sum(-1, keepdim=True)
     tangent = normalize(after - along * before)
-    turned = before * math.cos(most) + tangent * math.sin(most)
-    rows.copy_(torch.where(chord > 2 * math.sin(most / 2), turned, rows))
+    capped = before * math.cos(most) + tangent * math.sin(most)
+    rows.copy_(torch.where(chord > 2 * math.sin(most / 2), capped, rows))
 
 
 def cap_angles(

@@ -16,7 +16,7 @@ from spherelm.config_io import override, to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import WindowReader
 from spherelm.model.flops import count_parameters, flops_per_token
-from spherelm.ops.device import choose_device, products, uses_bf16
+from spherelm.ops.device import choose_device, in_precision, uses_bf16
 from spherelm.training.build import build_model
 from spherelm.training.memory import check_fits, training_memory
 from spherelm.training.report.reporter import format_count, format_seconds
@@ -121,7 +121,7 @@ def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
     tokens = torch.randint(run.model.vocab_size, shape, device=device)
 
     def step() -> None:
-        with products(run.train.precision, device):
+        with in_precision(run.train.precision, device):
             loss = model.loss(tokens, tokens)
         loss.backward()
 
