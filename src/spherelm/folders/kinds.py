@@ -143,3 +143,9 @@ EVAL = Kind(
     signs=(("length.json",), ("tasks.json",), ("answers.jsonl",)),
 )
 SWEEP = Kind("sweep", "a sweep", (r"sweep\.csv",), signs=(("sweep.csv",),))
+INSPECT = Kind(
+    "inspect",
+    "a look inside",
+    (r"index\.html", r"inspect\.json", r"pictures/[a-z-]+\.(?:svg|png)"),
+    signs=(("index.html", "inspect.json"),),
+)

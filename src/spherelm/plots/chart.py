@@ -41,6 +41,14 @@ class Series:
     points: Sequence[tuple[float, float]]
     square: bool = False
     """Whether points are squares, not circles: so that GPT is not told by its colour alone."""
+    dots: bool = True
+    """Whether each point is marked; not where they are many, as in a distribution."""
+    dotted: bool = False
+    """Whether the line is dotted: the same matrices or vectors, looked at in another way."""
+    label_at_top: bool = False
+    """Whether SVG has its label beside its highest point: for a distribution."""
+    band: Sequence[tuple[float, float, float]] = ()
+    """x, and the low and the high end of a spread around the curve there."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,9 @@ class Chart:
 
     @property
     def y_range(self) -> Range:
-        return self.y.over([y for line in self.series for _, y in line.points], margin=0.06)
+        ys = [y for line in self.series for _, y in line.points]
+        ends = [y for line in self.series for _, *pair in line.band for y in pair]
+        return self.y.over(ys + ends, margin=0.06)
 
 
 def ticks(low: float, high: float, whole: bool = False) -> list[Tick]:

@@ -34,8 +34,11 @@ def write(charts: Sequence[Chart], folder: Path) -> list[Path] | None:
 def _draw(axes: Any, chart: Chart) -> None:
     for line in chart.series:
         xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
-        marker = "s" if line.square else "o"
-        axes.plot(xs, ys, color=COLOURS[line.role][0], marker=marker, ms=4, label=line.label)
+        marker = ("s" if line.square else "o") if line.dots else ""
+        colour, style = COLOURS[line.role][0], ":" if line.dotted else "-"
+        axes.plot(xs, ys, color=colour, marker=marker, ms=4, label=line.label, ls=style)
+        if line.band:
+            axes.fill_between(*zip(*line.band, strict=True), color=colour, alpha=0.16, lw=0)
     x, y = chart.x_range, chart.y_range
     if chart.span is not None:
         span = chart.span

@@ -29,6 +29,9 @@ svg.chart text {{ fill: var(--text); }}
 svg.chart .quiet {{ fill: var(--quiet); }}
 svg.chart .grid {{ stroke: var(--grid); stroke-width: 1; }}
 svg.chart .curve {{ fill: none; stroke-width: 2.5; stroke-linejoin: round; }}
+svg.chart .dotted {{ stroke-dasharray: 2 6; stroke-linecap: round; }}
+svg.chart .band {{ opacity: .16; }}
+svg.chart .touch {{ fill: transparent; }}
 svg.chart .span {{ stroke: var(--text); stroke-width: 1.5; stroke-dasharray: 5 4; fill: none; }}
 svg.chart .span-end {{ fill: var(--text); }}
 svg.chart .label {{ font-weight: 600; }}
@@ -114,29 +117,46 @@ class _Drawing:
         )
 
     def _line(self, line: Series) -> Iterator[str]:
+        if line.band:
+            high = [f"{self.x(x)},{self.y(top)}" for x, _, top in line.band]
+            low = [f"{self.x(x)},{self.y(bottom)}" for x, bottom, _ in reversed(line.band)]
+            yield f'<polygon class="band {line.role}-fill" points="{" ".join(high + low)}"/>'
         points = [(self.x(x), self.y(y)) for x, y in line.points]
+        dotted = " dotted" if line.dotted else ""
         yield (
-            f'<polyline class="curve {line.role}" '
+            f'<polyline class="curve {line.role}{dotted}" '
             f'points="{" ".join(f"{x},{y}" for x, y in points)}"/>'
         )
-        for x, y in points:  # the measurements themselves
-            if line.square:
+        for (x, y), values in zip(points, line.points, strict=True):  # the measurements themselves
+            told = f"<title>{escape(self._tell(line, *values))}</title>"
+            if not line.dots:
+                yield f'<circle class="touch" cx="{x}" cy="{y}" r="6">{told}</circle>'
+            elif line.square:
                 place = f'x="{x - 3:g}" y="{y - 3:g}" width="6" height="6"'
-                yield f'<rect class="{line.role}-fill" {place}/>'
+                yield f'<rect class="{line.role}-fill" {place}>{told}</rect>'
             else:
-                yield f'<circle class="{line.role}-fill" cx="{x}" cy="{y}" r="3.5"/>'
+                yield f'<circle class="{line.role}-fill" cx="{x}" cy="{y}" r="3.5">{told}</circle>'
+
+    def _tell(self, line: Series, x: float, y: float) -> str:
+        """What a point says when one points at it."""
+        return f"{line.label}\n{self.chart.x.label}: {x:.4g}\n{self.chart.y.label}: {y:.4g}"
 
     def _labels(self) -> Iterator[str]:
         """Names at the ends of lines, pushed apart where they would overlap."""
-        drawn = [line for line in self.chart.series if line.points]
-        ends = [(self.y(line.points[-1][1]), line) for line in drawn]
-        ends.sort(key=lambda end: end[0])
-        free = float(TOP)
-        for wanted, line in ends:
-            y = max(wanted, free)
-            free = y + LABEL_GAP
-            x = self.x(line.points[-1][0]) + 10
-            yield _text(x, y, line.label, "start", f"label {line.role}-fill", middle=True)
+        named = [(_named_point(line), line) for line in self.chart.series if line.points]
+        named.sort(key=lambda end: self.y(end[0][1]))
+        free, places = float(TOP), list[float]()
+        for point, _ in named:
+            places.append(max(self.y(point[1]), free))
+            free = places[-1] + LABEL_GAP
+        room = max(float(HEIGHT - BOTTOM), TOP + (len(named) - 1) * LABEL_GAP)
+        for i in reversed(range(len(places))):  # none below the picture
+            places[i] = min(places[i], room)
+            room = places[i] - LABEL_GAP
+        for (point, line), y in zip(named, places, strict=True):
+            halo = " halo" if line.label_at_top else ""
+            style = f"label {line.role}-fill{halo}"
+            yield _text(self.x(point[0]) + 10, y, line.label, "start", style, middle=True)
 
     def _span(self) -> Iterator[str]:
         span = self.chart.span
@@ -149,6 +169,11 @@ class _Drawing:
             yield _text(left - 12, y + 20, span.text, "end", "label span-text halo")
         else:
             yield _text(left + 12, y - 12, span.text, "start", "label span-text halo")
+
+
+def _named_point(line: Series) -> tuple[float, float]:
+    """The point of a line that its label stands beside."""
+    return max(line.points, key=lambda point: point[1]) if line.label_at_top else line.points[-1]
 
 
 def _text(x: float, y: float, text: str, anchor: str, style: str = "", middle: bool = False) -> str:
