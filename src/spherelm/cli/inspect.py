@@ -53,8 +53,6 @@ def main(argv: list[str]) -> int:
     for run in flags.runs:
         if flags.runs.count(run) > 1:
             raise UserError(f"{run} is named twice; name each run once")
-    if flags.tokens < 1:
-        raise UserError(f"--tokens must be at least 1, not {flags.tokens}")
 
     from spherelm.folders import kinds, place
 
@@ -85,7 +83,7 @@ def _inspect(flags: InspectFlags) -> int:
     for run, label, tokenizer in zip(flags.runs, labels, tokenizers, strict=True):
         progress = _Progress(run)
         progress("reading the weights")
-        model = reading(run, lambda found: to_device(read(found), device).eval())
+        model = reading(run, lambda found: to_device(read(found).float(), device).eval())
         models.append(
             look_inside(
                 model,

@@ -62,7 +62,7 @@ def attribute(model: Transformer, way: Walk, targets: Tensor) -> Attribution | N
         contributions=tuple(tuple(row) for row in parts.tolist()),
         logits=tuple(logits.tolist()),
         largest_error=float((parts.sum(0) - logits).abs().max()),
-        half_lives=tuple(_half_life(way, i, model.config.update) for i in range(len(parts))),
+        half_lives=tuple(half_life(way, i, model.config.update) for i in range(len(parts))),
     )
 
 
@@ -103,7 +103,7 @@ def _shares(model: Transformer, way: Walk) -> list[Tensor] | None:
     return [kept * wide(way.embedding), *reversed(found)]
 
 
-def _half_life(way: Walk, source: int, update: str) -> float | None:
+def half_life(way: Walk, source: int, update: str) -> float | None:
     """When a contribution has half of the share of the state that it had when it was made.
 
     The share is its length over that of the state, which in nGPT is 1 throughout.

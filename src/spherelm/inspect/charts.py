@@ -82,14 +82,14 @@ def _embeddings(several: Several) -> Chapter:
                     "length",
                     [(m, r, e.norms) for m, r, e in shown],
                 ),
-                "Look for width: nGPT's rows all have the length 1 by construction, GPT's lengths "
-                "vary, in the paper by a factor of several.",
+                "Look for width: nGPT's rows all have the length 1 by construction; the paper "
+                "finds that GPT's vary significantly.",
             ),
             Picture(
                 _chart(
                     f"{side}-eigenvalues",
                     f"Eigenvalues of {name}'s covariance",
-                    Axis("rank"),
+                    Axis("rank", whole=True),
                     Axis("eigenvalue / median", log=True),
                     [_ranked(m, r, e.eigenvalues_over_median) for m, r, e in shown],
                 ),
@@ -145,8 +145,8 @@ def _conditions(several: Several) -> Chapter:
                 + (
                     "nears a lower rank; the paper sees them in GPT's attention, not in nGPT's."
                     if attention
-                    else "stretches some directions far more than others; the paper finds the two "
-                    "models closer here than in attention."
+                    else "stretches some directions far more than others; what the paper points "
+                    "out is attention, not the MLP."
                 ),
             )
         )
@@ -171,7 +171,7 @@ def _layer(several: Several) -> Chapter:
                 _chart(
                     f"values-{name}",
                     f"Singular values of {symbol}, {where}",
-                    Axis("rank"),
+                    Axis("rank", whole=True),
                     Axis("over the largest", log=True),
                     [
                         _ranked(m, r, _over_first(m.matrices[place].singular_values))
@@ -195,8 +195,8 @@ def _layer(several: Several) -> Chapter:
     return Chapter(
         "layer",
         f"The attention matrices of {where}",
-        "The paper shows these for the 3rd and the 4th layer, where GPT's matrices degenerate "
-        "most; choose another with --layer.",
+        "The paper shows these for the 3rd and the 4th layer of GPT and nGPT, and reads in them "
+        "that GPT's degenerate into lower-rank matrices. Choose another layer with --layer.",
         pictures,
     )
 
@@ -310,8 +310,8 @@ def _path(several: Several) -> Chapter:
             (
                 "from_slerp",
                 "How far the step ends from SLERP's",
-                "The angle between the step that was taken and SLERP's with the same α: small "
-                "beside the angle moved, as the paper supposes when it takes LERP.",
+                "The angle between the step that was taken and SLERP's with the same α, to be "
+                "seen beside the angle moved: the paper finds that LERP approximates SLERP.",
             ),
             (
                 "off_geodesic",

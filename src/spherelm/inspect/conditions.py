@@ -70,7 +70,7 @@ def look_at_conditions(
         for name, W in matrices_of(model, layer):
             found[name].append(_median_over_heads(name, W, model.config.d_k))
             if not model.spherical:
-                unit = torch.nn.functional.normalize(W, dim=-1)
+                unit = torch.nn.functional.normalize(wide(W), dim=-1)
                 normalized[name].append(_median_over_heads(name, unit, model.config.d_k))
         report(layer + 1)
     return [

@@ -38,8 +38,9 @@ def distribution_of(values: Tensor, bins: int = BINS) -> Distribution:
     low, high = float(flat.min()), float(flat.max())
     middle = (low + high) / 2
     if high - low <= 1e-5 * max(abs(low), abs(high), 1e-30):
-        space = 0.01 * abs(middle) or 1.0
-        low, high = middle - space, middle + space
+        width = (0.02 * abs(middle) or 1.0) / bins
+        low = middle - (bins // 2 + 0.5) * width
+        high = low + bins * width
     bin_of = ((flat - low) / (high - low) * bins).long().clamp_(0, bins - 1)
     counts = torch.bincount(bin_of, minlength=bins)
     return Distribution(

@@ -85,7 +85,7 @@ const percent = p => (100 * p).toFixed(p < 0.1 ? 1 : 0) + "%";
 
 // A picture: bars or a line, marks across bars, a title on each for those who point at it.
 function plot(names, values, role, options) {
-  const W = 720, H = 230, left = 74, right = 10, top = 12, bottom = 34;
+  const W = 720, H = 230, left = 84, right = 10, top = 12, bottom = 34;
   const all = values.concat(options.marks || [], [0]);
   let low = Math.min(...all), high = Math.max(...all);
   if (high === low) high = low + 1;
@@ -96,7 +96,7 @@ function plot(names, values, role, options) {
   for (const v of new Set([low, 0, high])) {
     if (v === 0 && (y(0) > y(low) - 22 && low < 0 || y(0) < y(high) + 22 && high > 0)) continue;
     parts.push(`<line class="axis" x1="${left}" x2="${W - right}" y1="${y(v)}" y2="${y(v)}"/>`,
-      `<text x="${left - 8}" y="${y(v) + 6}" text-anchor="end">${+v.toPrecision(3)}</text>`);
+      `<text x="${left - 8}" y="${y(v) + 6}" text-anchor="end">${+v.toPrecision(2)}</text>`);
   }
   parts.push(`<line class="axis" x1="${left}" x2="${W - right}" y1="${y(0)}" y2="${y(0)}"/>`);
   const tell = i => `<title>${safe(names[i])}: ${values[i]}${options.unit}` +

@@ -84,7 +84,14 @@ def look_inside(
     layer = min(PAPERS_LAYER, config.n_layers) if layer is None else layer
     if not 1 <= layer <= config.n_layers:
         raise UserError(f"--layer must be from 1 to {config.n_layers}, the layers of {run}")
-    ids = torch.tensor(tokenizer.encode(text)[: min(tokens, config.context) + 1])
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise UserError(
+                f"{run}: {name} holds numbers that are not finite; choose an earlier checkpoint"
+            )
+    tokens = min(tokens, config.context)
+    # A token is at least a byte, and rarely more than 16.
+    ids = torch.tensor(tokenizer.encode(text[: 16 * (tokens + 1)])[: tokens + 1])
     if len(ids) < 2:
         raise UserError("the text has fewer than two tokens; give a longer one with --text")
     L = config.n_layers
@@ -141,7 +148,7 @@ def _text_of(tokenizer: Tokenizer, token: int) -> str:
     if not text or "\N{REPLACEMENT CHARACTER}" in text:  # a part of a letter
         return f"⟨{token}⟩"
     shown = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
-    return "".join(shown.get(c, c if c.isprintable() else f"⟨{ord(c):x}⟩") for c in text)
+    return "".join(shown.get(c, c if c.isprintable() else f"⟨{ord(c):#x}⟩") for c in text)
 
 
 def _loss(path: Path) -> float:

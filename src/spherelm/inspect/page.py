@@ -18,12 +18,15 @@ nav ol { columns: 16rem; margin: .25rem 0 0; padding-left: 1.4rem; }
 nav a, .models a { color: inherit; }
 h3 { font-size: 1rem; margin: 1rem 0 .35rem; }
 .pictures { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(2, minmax(0, 1fr)); }
-.pictures svg.chart { font-size: 22px; }
+.pictures svg.chart { font-size: 18px; }
 .pictures figcaption { margin-top: .25rem; }
 .pictures figure { break-inside: avoid; }
 .models td, .models th, .bounds td, .bounds th { white-space: nowrap; }
-.directions td { font-size: .85rem; white-space: nowrap; }
+.directions td { font-size: .85rem; }
+.directions th, .directions td span { white-space: nowrap; }
+.directions i { font-style: normal; }
 section { scroll-margin-top: 1rem; }
+@media (max-width: 600px) { .pictures svg.chart { font-size: 22px; } }
 @media (max-width: 760px) { .pictures { grid-template-columns: minmax(0, 1fr); } }
 @media print { .card { break-inside: auto; } }
 """
@@ -126,7 +129,7 @@ def _directions(models: Sequence[Insides]) -> Iterator[str]:
             yield f"{each.embedding}</th></tr></thead>\n<tbody>"
             for row in each.strongest(DIRECTIONS_SHOWN):
                 near = ", ".join(
-                    f'<code>{escape(m.texts[i])}</code>&nbsp;<span class="quiet">{c:.2f}</span>'
+                    f'<span><code>{escape(m.texts[i])}</code> <i class="quiet">{c:.2f}</i></span>'
                     for i, c in zip(each.tokens[row], each.cosines[row], strict=True)
                 )
                 yield f'<tr><th scope="row">{row}</th><td>{near}</td></tr>'

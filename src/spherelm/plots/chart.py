@@ -146,7 +146,7 @@ def ticks(low: float, high: float, whole: bool = False) -> list[Tick]:
     step = min((m * power for m in (1, 2, 2.5, 5, 10)), key=lambda s: abs(s - rough))
     if whole:
         step = max(1.0, round(step))
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9)) + (step == 2.5 * power)
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9)) + (step == 2.5 * power < 10)
     first = math.ceil(low / step - 1e-9)
     values = [n * step for n in range(first, math.floor(high / step + 1e-9) + 1)]
     return [(value, f"{value:.{decimals}f}") for value in values]

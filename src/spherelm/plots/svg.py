@@ -112,7 +112,7 @@ class _Drawing:
         yield _text((LEFT + end) / 2, HEIGHT - 10, self.chart.x.label, "middle")
         centre = (TOP + floor) / 2
         yield (
-            f'<text transform="translate(26 {centre}) rotate(-90)" text-anchor="middle">'
+            f'<text transform="translate(20 {centre}) rotate(-90)" text-anchor="middle">'
             f"{escape(self.chart.y.label)}</text>"
         )
 
