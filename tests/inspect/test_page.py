@@ -48,7 +48,12 @@ def test_everything_is_written_and_known(folder: Path) -> None:
     assert stranger(out, INSPECT) is None
     pictures = {path.name for path in (out / "pictures").iterdir()}
     assert {"input-norms.svg", "condition-w-q.svg", "factor-alpha-attn.svg"} <= pictures
-    assert {"angle.svg", "contributions.svg", "half-life.svg", "histogram-s-z.svg"} <= pictures
+    assert {
+        "angle-attention.svg",
+        "contributions-mlp.svg",
+        "half-life.svg",
+        "histogram-s-z.svg",
+    } <= pictures
     for path in (out / "pictures").glob("*.svg"):
         ElementTree.parse(path)
 

@@ -125,6 +125,9 @@ def _write(out: Path, result: dict[str, Any], models: list[Insides], called: str
     pictures.mkdir(exist_ok=True)
     charts: list[Chart] = [p.chart for chapter in chapters_of(models) for p in chapter.pictures]
     print(f"writing {len(charts)} pictures", file=sys.stderr)
+    for earlier in pictures.iterdir():  # of models that had more to show
+        if earlier.stem not in {chart.name for chart in charts} and not earlier.is_dir():
+            earlier.unlink()
     for chart in charts:
         durable.write_text(pictures / f"{chart.name}.svg", svg.draw_file(chart))
     if png.write(charts, pictures) is None:

@@ -9,6 +9,8 @@ from spherelm.inspect.distribution import Distribution
 from spherelm.inspect.insides import Insides
 from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
 
+KINDS = ("attention", "MLP")
+"""The half-blocks of a layer, in their order."""
 POINTS = 100
 """Of a curve that has a point for each singular value."""
 SYMBOLS = {
@@ -107,7 +109,7 @@ def _embeddings(several: Several) -> Chapter:
                 ),
                 "Rows spread evenly over the sphere would all be near 0; a tail to the right is "
                 "clusters of tokens, which the paper sees in nGPT, too, while GPT's are larger. "
-                + " ".join(_pairs(m, e.pairs, e.seed) for m, _, e in shown),
+                + " ".join(sorted({_pairs(e.pairs, e.seed) for _, _, e in shown})),
             ),
         ]
     return Chapter(
@@ -267,20 +269,18 @@ def _factors(several: Several) -> Chapter:
 
 def _path(several: Several) -> Chapter:
     sphere = [(m, r) for m, r in several if m.path.moves[0].allowed is not None]
-    angles = [
-        _by_depth(m, r, [_mean(move.angle) for move in m.path.moves], start=1) for m, r in several
-    ]
-    for m, role in sphere:
-        allowed = [_mean(move.allowed or ()) for move in m.path.moves]
-        points = [(i / 2, value) for i, value in enumerate(allowed, start=1)]
-        angles.append(Series("allowed", role, points, dots=False, dotted=True))
-    depth = Axis("layer (a half-block each step)", whole=True)
     pictures = [
-        Picture(
-            _chart("angle", "Angle moved by each half-block", depth, Axis("degrees"), angles),
-            "Dotted: the mean of α of the way to the block's suggestion, the step along the "
-            "geodesic. Above it, the coordinates that move most have the larger α.",
-        ),
+        _of_kind(
+            several,
+            kind,
+            "angle",
+            "Angle moved by {}",
+            "Dotted: the mean of α of the way to what {} suggests, the step along the geodesic. "
+            "Above it, the coordinates that move most have the larger α.",
+        )
+        for kind in KINDS
+    ]
+    pictures += [
         _reading(
             several,
             "alignment",
@@ -306,26 +306,28 @@ def _path(several: Several) -> Chapter:
         ),
     ]
     if sphere:
-        for field, title, caption in (
-            (
+        pictures += [
+            _of_kind(
+                sphere,
+                kind,
                 "from_slerp",
-                "How far the step ends from SLERP's",
-                "The angle between the step that was taken and SLERP's with the same α, to be "
-                "seen beside the angle moved: the paper finds that LERP approximates SLERP.",
-            ),
-            (
+                "How far {}'s step ends from SLERP's",
+                "The angle between the step that was taken after {} and SLERP's with the same α, "
+                "to be seen beside the angle moved: the paper finds that LERP approximates SLERP.",
+            )
+            for kind in KINDS
+        ]
+        pictures += [
+            _of_kind(
+                sphere,
+                kind,
                 "off_geodesic",
-                "How far the step leaves the geodesic",
-                "The angle to the great circle through the state and the suggestion: 0 if α were "
+                "How far {}'s step leaves the geodesic",
+                "The angle to the great circle through the state and what {} suggests: 0 if α were "
                 "one number, so all of it comes from coordinates with rates of their own.",
-            ),
-        ):
-            lines = [
-                _by_depth(m, r, [_mean(getattr(move, field)) for move in m.path.moves], start=1)
-                for m, r in sphere
-            ]
-            chart = _chart(field.replace("_", "-"), title, depth, Axis("degrees"), lines)
-            pictures.append(Picture(chart, caption))
+            )
+            for kind in KINDS
+        ]
     return Chapter(
         "path",
         "The path of a text",
@@ -335,12 +337,28 @@ def _path(several: Several) -> Chapter:
     )
 
 
+def _of_kind(several: Several, kind: str, field: str, title: str, caption: str) -> Picture:
+    """A number of all half-blocks of one kind, by layer: the two kinds differ too much to share a
+    curve. The angle moved stands beside what α allows."""
+    place = KINDS.index(kind)
+    lines = []
+    for m, role in several:
+        moves = m.path.moves[place::2]
+        lines.append(_by_layer(m, role, [_mean(getattr(move, field)) for move in moves]))
+        if field == "angle" and moves[0].allowed is not None:
+            points = list(enumerate((_mean(move.allowed or ()) for move in moves), start=1))
+            lines.append(Series("allowed", role, points, dots=False, dotted=True))
+    name = f"{field.replace('_', '-')}-{kind.lower()}"
+    called = "the MLP" if kind == "MLP" else kind
+    chart = _chart(name, title.format(called), Axis("layer", whole=True), Axis("degrees"), lines)
+    return Picture(chart, caption.format(called))
+
+
 def _attribution(several: Several) -> Chapter:
     shown = [(m, r, m.attribution) for m, r in several if m.attribution is not None]
     if not shown:
         return Chapter("attribution", "", "", [])
     depth = Axis("layer (0 is the embedding)", whole=True)
-    parts = [_by_depth(m, r, [_mean(part) for part in a.contributions]) for m, r, a in shown]
     lives = [
         Series(
             m.label,
@@ -351,18 +369,28 @@ def _attribution(several: Several) -> Chapter:
         for m, r, a in shown
     ]
     errors = "; ".join(f"{m.label} {a.largest_error:.1g}" for m, _, a in shown)
+    embedding = "; ".join(f"{m.label} {_mean(a.contributions[0]):.2g}" for m, _, a in shown)
+    told = {
+        "attention": f"What each attention put into the logit of the token that came next, on "
+        f"average. The embedding itself: {embedding}.",
+        "MLP": "What each MLP put in. Embedding, attention and MLPs sum to the logit; the largest "
+        f"difference to the model's own: {errors}.",
+    }
     pictures = [
         Picture(
             _chart(
-                "contributions",
-                "Share of the target's logit by its origin",
-                depth,
+                f"contributions-{kind.lower()}",
+                f"The target's logit: from {'the MLP' if kind == 'MLP' else kind}",
+                Axis("layer", whole=True),
                 Axis("mean contribution"),
-                parts,
+                [
+                    _by_layer(m, r, [_mean(part) for part in a.contributions[1 + place :: 2]])
+                    for m, r, a in shown
+                ],
             ),
-            "What the embedding (at 0) and each half-block put into the logit of the token that "
-            f"came next; they sum to it. Largest difference to the model's own: {errors}.",
+            told[kind],
         )
+        for place, kind in enumerate(KINDS)
     ]
     if any(line.points for line in lives):
         pictures.append(
@@ -441,8 +469,8 @@ def _by_layer(model: Insides, role: Role, values: Iterable[float]) -> Series:
     return Series(model.label, role, points, square=model.arch == "gpt")
 
 
-def _by_depth(model: Insides, role: Role, values: Iterable[float], start: int = 0) -> Series:
-    points = [(i / 2, value) for i, value in enumerate(values, start=start)]
+def _by_depth(model: Insides, role: Role, values: Iterable[float]) -> Series:
+    points = [(i / 2, value) for i, value in enumerate(values)]
     return Series(model.label, role, points, square=model.arch == "gpt")
 
 
@@ -455,9 +483,9 @@ def _mean(values: Sequence[float]) -> float:
     return sum(values) / len(values)
 
 
-def _pairs(model: Insides, pairs: int, seed: int | None) -> str:
-    how = "all" if seed is None else f"a sample with seed {seed}"
-    return f"{model.label}: {pairs:,} pairs, {how}."
+def _pairs(pairs: int, seed: int | None) -> str:
+    how = "all pairs" if seed is None else f"pairs of a sample with seed {seed}"
+    return f"Of {pairs:,} {how}."
 
 
 def _symbol(name: str) -> str:

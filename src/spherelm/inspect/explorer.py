@@ -81,7 +81,7 @@ SCRIPT = r"""
 "use strict";
 const models = JSON.parse(document.getElementById("paths").textContent);
 const safe = text => text.replace(/[&<>"]/g, c => "&#" + c.charCodeAt(0) + ";");
-const percent = p => (100 * p).toFixed(p < 0.1 ? 1 : 0) + "%";
+const percent = p => p < 0.0005 ? "&lt;0.1%" : (100 * p).toFixed(p < 0.1 ? 1 : 0) + "%";
 
 // A picture: bars or a line, marks across bars, a title on each for those who point at it.
 function plot(names, values, role, options) {
