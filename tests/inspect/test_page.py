@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 import torch
 
 from spherelm.cli import main
+from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.folders.kinds import INSPECT, stranger
 from spherelm.hf.export import export_to_hf
+from spherelm.inspect.insides import look_inside, texts_of
 from spherelm.inspect.names import short_labels
+from spherelm.inspect.page import render
 from spherelm.plots import png
 from tests.compare.test_report import Tags
 from tests.inspect.browser import CHROMIUM, Page, browser
+from tests.model.tiny import VARIANTS
 from tests.saved_runs import byte_model, write_run
 
 TEXT = '<b>Le théâtre</b> & the sphere\'s "way"\n\tturn by turn.\n' * 3
@@ -180,6 +186,26 @@ def test_mistakes_end_in_one_line(
     assert inspect(folder, *words.split()) == 2
     assert said in capsys.readouterr().err.splitlines()[-1]
     assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)
+def test_every_variant_has_a_page(fields: dict[str, Any]) -> None:
+    """Also with one layer, and read to the end of a short context."""
+    model = byte_model(**{**fields, "n_layers": 1, "context": 6})
+    found = look_inside(model, ByteTokenizer(), TEXT, run="a run", label="it")
+    html = render([found], "a text")
+    tags = Tags()
+    tags.feed(html)
+    assert tags.open == []
+    assert len(found.path.tokens) == 6
+    assert math.isfinite(found.loss)
+    assert found.attribution is not None
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_tokens_are_shown_so_that_one_can_see_them() -> None:
+    shown = texts_of(ByteTokenizer(), [10, 32, 65, 7, 200, 256, 300])
+    assert list(shown.values()) == ["⟨0x7⟩", "⏎", "␣", "A", "⟨200⟩", "⟨end⟩", "⟨300⟩"]
 
 
 def test_short_names() -> None:

@@ -10,8 +10,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from spherelm.inspect.charts import roles_of
 from spherelm.inspect.insides import Insides
+from spherelm.inspect.picture import roles_of
 
 
 def data_of(models: Sequence[Insides]) -> str:

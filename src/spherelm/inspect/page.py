@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from html import escape
 
 from spherelm.inspect import explorer
-from spherelm.inspect.charts import SYMBOLS, Chapter, Picture, chapters_of, roles_of
+from spherelm.inspect.charts import chapters_of
 from spherelm.inspect.insides import Insides
+from spherelm.inspect.picture import Chapter, Picture, roles_of, symbol_of
 from spherelm.plots import svg
 from spherelm.plots.page import CLOSING, figure, opening
 
@@ -116,15 +118,19 @@ def _directions(models: Sequence[Insides]) -> Iterator[str]:
         "<p>Every neuron of an MLP reads one direction, a row of W_u, and writes another, a row of "
         "W_oMLP. Both live in the space of the embeddings, so their nearest tokens by cosine say "
         f"what they are about. Here the {DIRECTIONS_SHOWN} nearest to any token; inspect.json has "
-        "all of the layer. Random directions in this many dimensions have cosines of about "
-        "±1/sqrt(d_model).</p>"
+        "all of the layer.</p>"
     )
     for m in models:
-        yield f"<h3>{escape(m.label)}, layer {m.layer}</h3>\n"
+        chance = math.sqrt(2 * math.log(max(2, m.embeddings[0].tokens)) / m.d_model)
+        yield f"<h3>{escape(m.label)}, layer {m.layer}</h3>"
+        yield (
+            f'<p class="quiet">The nearest of {m.embeddings[0].tokens:,} tokens in random '
+            f"directions would have a cosine of about {min(chance, 1):.2f}.</p>"
+        )
         yield '<div class="pair">'
         for each in m.directions:
             yield '<div class="scroll"><table class="directions">\n<thead><tr>'
-            matrix = SYMBOLS.get(each.matrix, each.matrix)
+            matrix = symbol_of(each.matrix)
             yield f'<th scope="col">row of {matrix}</th><th scope="col">nearest in '
             yield f"{each.embedding}</th></tr></thead>\n<tbody>"
             for row in each.strongest(DIRECTIONS_SHOWN):
