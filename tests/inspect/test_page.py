@@ -161,6 +161,19 @@ def test_an_export_alone_and_the_numbers_on_stdout(
     assert png.NO_MATPLOTLIB in said.err
 
 
+def test_without_a_text_the_built_in_corpus_is_read_and_nothing_old_remains(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(png, "write", lambda charts, place: None)
+    assert inspect(folder, "ngpt", "--out", "again", "--text", "text.txt") == 0
+    assert (folder / "again" / "pictures" / "histogram-s-z.svg").exists()
+    assert inspect(folder, "gpt", "--out", "again", "--tokens", "20") == 0
+    assert not (folder / "again" / "pictures" / "histogram-s-z.svg").exists()  # a GPT has no s_z
+    result = json.loads((folder / "again" / "inspect.json").read_text())
+    assert result["text"] == "validation text of the built-in corpus"
+    assert len(result["models"][0]["path"]["tokens"]) == 20
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
