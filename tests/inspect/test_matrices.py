@@ -17,7 +17,12 @@ from spherelm.inspect.conditions import (
 )
 from spherelm.inspect.directions import look_at_directions, nearest_tokens
 from spherelm.inspect.distribution import distribution_of
-from spherelm.inspect.embeddings import SAMPLED_ROWS, SEED, look_at_embeddings
+from spherelm.inspect.embeddings import (
+    SAMPLED_ROWS,
+    SEED,
+    covariance_eigenvalues,
+    look_at_embeddings,
+)
 from spherelm.inspect.factors import look_at_factors
 from tests.inspect.planted import with_singular_values
 from tests.model.tiny import perturbed, tiny_config
@@ -48,6 +53,12 @@ def test_embeddings_of_known_covariance() -> None:
     assert (found.pairs, found.seed) == (8 * 7 // 2, None)
     assert found.dot_products.low == pytest.approx(-9.0)  # each row with its opposite
     assert found.dot_products.mean == pytest.approx(-(9 + 4 + 1 + 0.25) / 28)
+
+
+def test_covariance_does_not_see_where_the_middle_is() -> None:
+    E = torch.randn(50, 4, dtype=torch.float64)
+    moved = covariance_eigenvalues(E + torch.tensor([5.0, -3.0, 0.0, 9.0]))
+    torch.testing.assert_close(moved, covariance_eigenvalues(E))
 
 
 def test_a_large_vocabulary_is_sampled_with_a_stated_seed() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
@@ -214,6 +215,13 @@ def test_every_variant_has_a_page(fields: dict[str, Any]) -> None:
     assert math.isfinite(found.loss)
     assert found.attribution is not None
     json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_no_token_can_end_the_script() -> None:
+    found = look_inside(byte_model(), ByteTokenizer(), TEXT, run="a run", label="it")
+    evil = dict.fromkeys(found.texts, "</script><!-- <script>")
+    html = render([dataclasses.replace(found, texts=evil)], "a text")
+    assert html.count("</script>") == html.count("<script") == 2
 
 
 def test_tokens_are_shown_so_that_one_can_see_them() -> None:

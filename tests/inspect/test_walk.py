@@ -112,6 +112,25 @@ def test_half_life_computed_by_hand() -> None:
     assert half_life(way, 3, "lerp") is None
 
 
+def test_half_life_where_coordinates_have_rates_of_their_own() -> None:
+    root = math.sqrt(1 / 2)
+    h, output, after, last = torch.tensor(
+        [[0, 0, 1], [root, root, 0], [0.5, 0.5, root], [0, 0.25, root]], dtype=torch.float64
+    ).split(1)
+    last = last / 0.75  # the first coordinate is forgotten, the second halved
+    half, rates = torch.full((3,), 0.5, dtype=torch.float64), torch.tensor([1, 0.5, 0]).double()
+    way = Walk(
+        torch.tensor([0]),
+        h,
+        [
+            HalfBlock(1, "attention", h, output, half, after, h),
+            HalfBlock(1, "MLP", after, h, rates, last, h),
+        ],
+    )
+    left = (0.25 / 0.75) / root  # of (1/2, 1/2, 0), whose length is sqrt(1/2)
+    assert half_life(way, 1, "lerp") == pytest.approx(0.5 / (1 - left))
+
+
 def test_gpts_contributions_fade_as_its_state_grows() -> None:
     e = torch.eye(2, dtype=torch.float64)
     added = math.sqrt(15) * e[1:]
