@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from spherelm import Transformer
+from spherelm.inspect import conditions
 from spherelm.inspect.conditions import (
     LARGEST,
     condition_numbers,
@@ -76,6 +77,15 @@ def test_singular_values_are_those_planted(shape: tuple[int, int]) -> None:
     W = with_singular_values(*shape, values)
     assert singular_values(W).tolist() == pytest.approx(values, rel=1e-6)
     assert float(condition_numbers(W)) == pytest.approx(3000, rel=1e-6)
+
+
+@pytest.mark.parametrize("smallest", [0.5, 0.02, 0.001])
+def test_large_matrices_take_a_quicker_way_where_it_is_enough(
+    smallest: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conditions, "LARGE", 1)
+    W = with_singular_values(200, 50, [1.0] * 49 + [smallest])
+    assert float(condition_numbers(W.float())) == pytest.approx(1 / smallest, rel=2e-3)
 
 
 def test_a_matrix_of_lower_rank_has_the_largest_condition_number() -> None:

@@ -98,6 +98,11 @@ def test_an_attribution_computed_by_hand() -> None:
         assert values == pytest.approx([S_Z * part for part in parts], abs=1e-12)
 
 
+def life(way: Walk, source: int) -> float | None:
+    mixed = [weights(step, "lerp") for step in way.steps]
+    return half_life(way, source, [both for both in mixed if both is not None])
+
+
 def test_half_life_computed_by_hand() -> None:
     e = torch.eye(4, dtype=torch.float64)
     alpha, steps, h = torch.full((4,), 0.5, dtype=torch.float64), [], e[:1]
@@ -106,10 +111,10 @@ def test_half_life_computed_by_hand() -> None:
         steps.append(HalfBlock(i, "attention", h, e[i : i + 1], alpha, after, h))
         h = after
     way = Walk(torch.tensor([0]), e[:1], steps)
-    assert half_life(way, 0, "lerp") == pytest.approx(2.0)
-    assert half_life(way, 1, "lerp") == pytest.approx(2.0)
-    assert half_life(way, 2, "lerp") is None  # one more half-block leaves 71%
-    assert half_life(way, 3, "lerp") is None
+    assert life(way, 0) == pytest.approx(2.0)
+    assert life(way, 1) == pytest.approx(2.0)
+    assert life(way, 2) is None  # one more half-block leaves 71%
+    assert life(way, 3) is None
 
 
 def test_half_life_where_coordinates_have_rates_of_their_own() -> None:
@@ -128,7 +133,7 @@ def test_half_life_where_coordinates_have_rates_of_their_own() -> None:
         ],
     )
     left = (0.25 / 0.75) / root  # of (1/2, 1/2, 0), whose length is sqrt(1/2)
-    assert half_life(way, 1, "lerp") == pytest.approx(0.5 / (1 - left))
+    assert life(way, 1) == pytest.approx(0.5 / (1 - left))
 
 
 def test_gpts_contributions_fade_as_its_state_grows() -> None:
@@ -136,7 +141,7 @@ def test_gpts_contributions_fade_as_its_state_grows() -> None:
     added = math.sqrt(15) * e[1:]
     first = HalfBlock(1, "attention", e[:1], added, None, e[:1] + added, e[:1])
     way = Walk(torch.tensor([0]), e[:1], [first])
-    assert half_life(way, 0, "lerp") == pytest.approx(2 / 3)  # from 1 to 1/4, on a line
+    assert life(way, 0) == pytest.approx(2 / 3)  # from 1 to 1/4, on a line
 
 
 def test_angles() -> None:

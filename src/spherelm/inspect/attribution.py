@@ -18,6 +18,7 @@ taken as it is. Shapes: T tokens, D d_model.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -27,6 +28,9 @@ from spherelm.inspect.distribution import wide
 from spherelm.inspect.walk import HalfBlock, Walk, read_out
 from spherelm.model.transformer import Transformer
 from spherelm.ops.reference import RMS_NORM_EPS
+
+Weights = tuple[Tensor, Tensor]
+"""p/n and q/n of a step: (T, D) each"""
 
 
 @dataclass(frozen=True)
@@ -48,9 +52,11 @@ class Attribution:
 def attribute(model: Transformer, way: Walk, targets: Tensor) -> Attribution | None:
     """The attribution of a walk; None for an update rule that is none of the three above."""
     targets = targets.to(way.tokens.device)
-    shares = _shares(model, way)
-    if shares is None:
+    mixed = [weights(step, model.config.update) for step in way.steps]
+    known = [both for both in mixed if both is not None]
+    if len(known) < len(mixed):
         return None
+    shares = _shares(way, known)
     direction = wide(model.scaled_output_embedding(model.dtype)[targets])  # (T, D)
     if model.final_norm is not None:
         h = wide(way.last)
@@ -62,11 +68,11 @@ def attribute(model: Transformer, way: Walk, targets: Tensor) -> Attribution | N
         contributions=tuple(tuple(row) for row in parts.tolist()),
         logits=tuple(logits.tolist()),
         largest_error=float((parts.sum(0) - logits).abs().max()),
-        half_lives=tuple(half_life(way, i, model.config.update) for i in range(len(parts))),
+        half_lives=tuple(half_life(way, i, known) for i in range(len(parts))),
     )
 
 
-def weights(step: HalfBlock, update: str) -> tuple[Tensor, Tensor] | None:
+def weights(step: HalfBlock, update: str) -> Weights | None:
     """p/n and q/n of a step: what the state before it and its output are multiplied with.
 
     (T, D) each; None for an update rule that is not known here.
@@ -90,37 +96,32 @@ def weights(step: HalfBlock, update: str) -> tuple[Tensor, Tensor] | None:
     return p / n, q / n
 
 
-def _shares(model: Transformer, way: Walk) -> list[Tensor] | None:
+def _shares(way: Walk, mixed: Sequence[Weights]) -> list[Tensor]:
     """The parts whose sum is the last hidden state: the embedding's, and each half-block's."""
     found: list[Tensor] = []
     kept = torch.ones_like(wide(way.embedding))
-    for step in reversed(way.steps):
-        both = weights(step, model.config.update)
-        if both is None:
-            return None
-        found.append(kept * both[1] * wide(step.output))
-        kept = kept * both[0]
+    for step, (p, q) in zip(reversed(way.steps), reversed(mixed), strict=True):
+        found.append(kept * q * wide(step.output))
+        kept = kept * p
     return [kept * wide(way.embedding), *reversed(found)]
 
 
-def half_life(way: Walk, source: int, update: str) -> float | None:
+def half_life(way: Walk, source: int, mixed: Sequence[Weights]) -> float | None:
     """When a contribution has half of the share of the state that it had when it was made.
 
-    The share is its length over that of the state, which in nGPT is 1 throughout.
+    The share is its length over that of the state, which in nGPT is 1 throughout. `source` is 0 for
+    the embedding, then the half-blocks; `mixed` has the weights of all steps.
     """
     if source == 0:
         part, state = wide(way.embedding), way.embedding
     else:
         step = way.steps[source - 1]
-        both = weights(step, update)
-        assert both is not None
-        part, state = both[1] * wide(step.output), step.after
+        part, state = mixed[source - 1][1] * wide(step.output), step.after
     first = _share(part, state)
     before = 1.0
-    for count, step in enumerate(way.steps[source:], start=1):
-        both = weights(step, update)
-        assert both is not None
-        part = part * both[0]
+    later = zip(way.steps[source:], mixed[source:], strict=True)
+    for count, (step, (p, _)) in enumerate(later, start=1):
+        part = part * p
         left = float((_share(part, step.after) / first).quantile(0.5))
         if left <= 0.5:
             return count - 1 + (before - 0.5) / (before - left)
