@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import pytest
 
-from spherelm.plots.chart import Axis, log_ticks, ticks
+from spherelm.plots import svg
+from spherelm.plots.chart import Axis, Chart, Series, log_ticks, ticks
 
 
 @pytest.mark.parametrize(
@@ -13,6 +17,7 @@ from spherelm.plots.chart import Axis, log_ticks, ticks
         (1.5, 2.9, ["1.50", "1.75", "2.00", "2.25", "2.50", "2.75"]),
         (0, 0.42, ["0.0", "0.1", "0.2", "0.3", "0.4"]),
         (0, 9800, ["0", "2000", "4000", "6000", "8000"]),
+        (0, 130, ["0", "25", "50", "75", "100", "125"]),
     ],
 )
 def test_ticks_are_round_and_written_alike(low: float, high: float, labels: list[str]) -> None:
@@ -66,3 +71,33 @@ def test_equal_ratios_are_equal_distances_on_a_logarithmic_axis() -> None:
 def test_where_an_axis_begins_and_ends_can_be_said() -> None:
     shown = Axis("y", from_zero=True, top=6.0).over([3.0, 9.0], margin=0.1)
     assert (shown.low, shown.high) == (0.0, pytest.approx(6.6))
+
+
+def test_a_band_is_inside_the_picture() -> None:
+    line = Series("nGPT", "ngpt", [(1, 0.5), (2, 0.6)], band=[(1, 0.1, 0.9), (2, 0.2, 1.4)])
+    chart = Chart("a", "A", "", Axis("x"), Axis("y"), [line])
+    assert chart.y_range.low < 0.1
+    assert chart.y_range.high > 1.4
+    assert svg.draw(chart).count("<polygon") == 1
+
+
+def test_labels_stay_in_the_picture_and_apart() -> None:
+    lines = [Series(str(i), "ngpt", [(0, 1.0), (1, 0.0)]) for i in range(4)]  # all end at the floor
+    chart = Chart("a", "A", "", Axis("x"), Axis("y", from_zero=True), lines)
+    heights = [float(y) for y in re.findall(r'y="([\d.]+)"[^>]*class="label', svg.draw(chart))]
+    assert len(heights) == 4
+    assert max(heights) <= svg.HEIGHT - svg.BOTTOM
+    for one, other in itertools.pairwise(sorted(heights)):
+        assert other - one >= svg.LABEL_GAP - 0.1
+
+
+def test_a_distribution_has_its_label_at_its_top_and_no_dots() -> None:
+    points = [(0, 0.0), (1, 1.0), (2, 0.0)]
+    line = Series("GPT", "gpt", points, dots=False, dotted=True, label_at_top=True)
+    drawn = svg.draw(Chart("a", "A", "", Axis("x"), Axis("y"), [line]))
+    place = re.search(r'<text x="([\d.]+)"[^>]*class="label', drawn)
+    assert place is not None
+    assert svg.LEFT < float(place[1]) < svg.WIDTH - svg.RIGHT  # not at the end
+    assert 'class="curve gpt dotted"' in drawn
+    assert "gpt-fill" not in drawn.replace("label gpt-fill", "")
+    assert "<title>GPT\nx: 1\ny: 1</title>" in drawn  # what the pointer finds

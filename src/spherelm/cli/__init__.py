@@ -23,6 +23,7 @@ VERBS = {
     "prepare": "text, JSONL, Parquet or a Hugging Face dataset -> token shards",
     "train": "one training run, from a preset, a TOML file and overrides",
     "eval": "loss and bits per byte, perplexity by length, the paper's downstream tasks",
+    "inspect": "the insides of trained models on one page: the paper's pictures, paths of tokens",
     "generate": "text from a trained model",
     "export": "a Hugging Face folder with safetensors",
     "import": "an exported folder -> a checkpoint of ours, bit for bit",

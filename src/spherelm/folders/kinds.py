@@ -144,3 +144,9 @@ EVAL = Kind(
 )
 REPORT = Kind("report", "a report of runs", (r"report\.html",), signs=())
 SWEEP = Kind("sweep", "a sweep", (r"sweep\.csv",), signs=(("sweep.csv",),))
+INSPECT = Kind(
+    "inspect",
+    "a look inside",
+    (r"index\.html", r"inspect\.json", r"pictures/[a-z-]+\.(?:svg|png)"),
+    signs=(("index.html", "inspect.json"),),
+)

@@ -1,0 +1,178 @@
+"""`spherelm inspect`: the paper's pictures of a network's insides, and the paths of a text."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from spherelm.console import print_table, show
+from spherelm.errors import UserError
+from spherelm.flags import parse
+from spherelm.validate import check_fields
+
+if TYPE_CHECKING:
+    from spherelm.inspect.insides import Insides
+    from spherelm.plots.chart import Chart
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectFlags:
+    """Embeddings, condition numbers, learned factors, and the path of every token of a text, of
+    one model or of several side by side: a page, pictures, and all numbers as JSON."""
+
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Run directories (their newest checkpoints), checkpoints, or exported folders."""
+    out: str
+    """A folder for index.html, inspect.json and the pictures."""
+    text: str | None = None
+    """A text file whose beginning the models read. Unset: validation text of the built-in
+    corpus."""
+    tokens: int = 96
+    """Tokens of the text to follow, at most; no more than a model's context."""
+    layer: int | None = None
+    """The layer whose matrices are shown in full. Unset: the 3rd, as in the paper, or the last."""
+    tokenizer: str | None = None
+    """A tokenizer, where a run has none of its own."""
+    device: str = "auto"
+    """cpu, cuda, mps, or auto for the fastest there is. Products are in float32 everywhere."""
+    json: bool = False
+    """Print all numbers as one JSON object."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
+
+def main(argv: list[str]) -> int:
+    flags = parse(InspectFlags, argv, "inspect")
+    if not flags.runs:
+        raise UserError("inspect needs at least one run, checkpoint or exported folder")
+    for run in flags.runs:
+        if flags.runs.count(run) > 1:
+            raise UserError(f"{run} is named twice; name each run once")
+
+    from spherelm.folders import kinds, place
+
+    with place.results(flags.out, kinds.INSPECT, inputs=[*flags.runs, flags.text]):
+        return _inspect(flags)
+
+
+def _inspect(flags: InspectFlags) -> int:
+    from spherelm.inspect.insides import look_inside
+    from spherelm.inspect.names import short_labels
+    from spherelm.ops.device import choose_device
+    from spherelm.saved import find_saved, find_tokenizer, reading, to_device
+    from spherelm.saved import read_weights as read
+
+    device = choose_device(flags.device, "--device")
+    # Every run is looked at before minutes are spent on the first.
+    saved = [find_saved(run) for run in flags.runs]
+    tokenizers = [find_tokenizer(found, flags.tokenizer) for found in saved]
+    for run, found in zip(flags.runs, saved, strict=True):
+        if flags.layer is not None and not 1 <= flags.layer <= found.config.model.n_layers:
+            raise UserError(
+                f"--layer must be from 1 to {found.config.model.n_layers}, the layers of {run}, "
+                f"not {flags.layer}"
+            )
+    labels = short_labels([found.config.model.arch for found in saved], flags.runs)
+    text, called = _text(flags)
+    models = []
+    for run, label, tokenizer in zip(flags.runs, labels, tokenizers, strict=True):
+        progress = _Progress(run)
+        progress("reading the weights")
+        model = reading(run, lambda found: to_device(read(found).float(), device).eval())
+        models.append(
+            look_inside(
+                model,
+                tokenizer,
+                text,
+                run=run,
+                label=label,
+                tokens=flags.tokens,
+                layer=flags.layer,
+                report=progress,
+            )
+        )
+        progress.end()
+    result = {"text": called, "models": [model.as_json() for model in models]}
+    _write(Path(flags.out), result, models, called)
+    return show(result, flags.json, lambda: _print(models, flags.out))
+
+
+def _text(flags: InspectFlags) -> tuple[str, str]:
+    """What the models read, and how it is called."""
+    if flags.text is not None:
+        from spherelm.eval.loss import read_text
+
+        return read_text(flags.text), f"the beginning of {Path(flags.text).name}"
+    from spherelm.data.open import open_builtin
+
+    dataset = open_builtin()
+    ids = dataset.val.shards[0].tokens[: 16 * (flags.tokens + 1)].tolist()
+    return dataset.tokenizer().decode(ids), "validation text of the built-in corpus"
+
+
+def _write(out: Path, result: dict[str, Any], models: list[Insides], called: str) -> None:
+    from spherelm import durable
+    from spherelm.inspect.charts import chapters_of
+    from spherelm.inspect.page import render
+    from spherelm.plots import png, svg
+
+    pictures = out / "pictures"
+    pictures.mkdir(exist_ok=True)
+    charts: list[Chart] = [p.chart for chapter in chapters_of(models) for p in chapter.pictures]
+    print(f"writing {len(charts)} pictures", file=sys.stderr)
+    for earlier in pictures.iterdir():  # of models that had more to show
+        if earlier.stem not in {chart.name for chart in charts} and not earlier.is_dir():
+            earlier.unlink()
+    for chart in charts:
+        durable.write_text(pictures / f"{chart.name}.svg", svg.draw_file(chart))
+    if png.write(charts, pictures) is None:
+        print(png.NO_MATPLOTLIB, file=sys.stderr)
+    durable.write_json(out / "inspect.json", result)
+    durable.write_text(out / "index.html", render(models, called))
+
+
+def _print(models: list[Insides], out: str) -> None:
+    def median(values: tuple[float, ...]) -> float:
+        return sorted(values)[len(values) // 2]
+
+    rows: list[tuple[str, ...]] = [
+        ("loss on the text", *(f"{m.loss:.3f}" for m in models)),
+        ("condition of E_input", *(f"{m.embeddings[0].condition:,.3g}" for m in models)),
+    ]
+    for place, each in enumerate(models[0].conditions):
+        values = (f"{median(m.conditions[place].by_layer):,.3g}" for m in models)
+        rows.append((f"condition of {each.matrix}, median layer", *values))
+    for name in ("alpha_attn", "alpha_mlp", "s_z"):
+        means = [
+            next((f"{f.all_layers.mean:.3g}" for f in m.factors if f.name == name), "")
+            for m in models
+        ]
+        if any(means):
+            rows.append((f"mean {name}", *means))
+    print_table(None, rows, ["", *(m.label for m in models)])
+    print(f"{Path(out) / 'index.html'}")
+
+
+class _Progress:
+    """One line on stderr that is written over on a terminal; elsewhere, a line a stage."""
+
+    def __init__(self, run: str) -> None:
+        self.run, self.stage = run, ""
+        self.live = sys.stderr.isatty()
+
+    def __call__(self, done: str) -> None:
+        stage = done.partition(":")[0]
+        if self.live:
+            print(f"\r\x1b[K{self.run}: {done}", end="", file=sys.stderr, flush=True)
+        elif stage != self.stage:
+            print(f"{self.run}: {stage}", file=sys.stderr, flush=True)
+        self.stage = stage
+
+    def end(self) -> None:
+        if self.live:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)

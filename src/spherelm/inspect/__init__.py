@@ -1,0 +1,1 @@
+"""What a trained network looks like inside: numbers first, then pictures, then one page."""

@@ -1,0 +1,83 @@
+"""How large the operands of every product become, beside what the sphere allows.
+
+No number of a unit vector is above 1, so neither is one of h, of a matrix of nGPT, or of a value of
+attention, which is a mean of cosines. Formats of eight bits rely on such bounds: nothing overflows,
+and no scale must be measured. A GPT has no bounds; what is shown is what this text reached.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spherelm.inspect.walk import HalfBlock, Walk
+from spherelm.model.block import GPTBlock
+from spherelm.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class OperandBounds:
+    """The largest magnitudes of one product's operands in all layers."""
+
+    product: str
+    matrices: tuple[float, ...]
+    """Of the matrix, with its factors: a number a layer (one for the logits)."""
+    inputs: tuple[float, ...]
+    """Of what it is multiplied with, on the text."""
+    input_limit: float | None
+    """What no text can exceed; None where nothing bounds it."""
+
+
+@torch.no_grad()
+def look_at_bounds(model: Transformer, way: Walk) -> list[OperandBounds]:
+    """The operands of the products of blocks and of the logits, on the text of the walk."""
+    attention, mlp = way.steps[0::2], way.steps[1::2]
+    qkv: list[float] = []
+    o: list[float] = []
+    u_nu: list[float] = []
+    o_mlp: list[float] = []
+    u_limit = 0.0
+    for block in model.layers:
+        W_q, W_k, W_v, W_o = block.attention.matrices(model.dtype)
+        W_u, W_nu, W_o_mlp = block.mlp.matrices(model.dtype)
+        qkv.append(max(_largest(W) for W in (W_q, W_k, W_v)))
+        o.append(_largest(W_o))
+        u_nu.append(max(_largest(W_u), _largest(W_nu)))
+        o_mlp.append(_largest(W_o_mlp))
+        if block.mlp.s_u is not None and block.mlp.s_nu is not None:
+            # |u| ≤ s_u and |SiLU(ν)| ≤ |ν| ≤ s_ν · sqrt(D)
+            both = (block.mlp.s_u() * block.mlp.s_nu()).abs() * math.sqrt(model.config.d_model)
+            u_limit = max(u_limit, float(both.max()))
+    on_sphere = 1.0 if model.spherical else None
+    end = way.last if model.final_norm is None else model.final_norm(way.last)
+    return [
+        OperandBounds("q, k, v", tuple(qkv), _read(model, attention), on_sphere),
+        OperandBounds("W_o", tuple(o), _given(attention), on_sphere),
+        OperandBounds("u, ν", tuple(u_nu), _read(model, mlp), on_sphere),
+        OperandBounds("W_oMLP", tuple(o_mlp), _given(mlp), u_limit if model.spherical else None),
+        OperandBounds(
+            "logits", (_largest(model.output_embedding(model.dtype)),), (_largest(end),), on_sphere
+        ),
+    ]
+
+
+def _read(model: Transformer, steps: list[HalfBlock]) -> tuple[float, ...]:
+    """What the first product of each half-block reads: h, in GPT through its norm."""
+    found = []
+    for step, block in zip(steps, model.layers, strict=True):
+        h = step.h
+        if isinstance(block, GPTBlock):
+            h = (block.norm_attn if step.kind == "attention" else block.norm_mlp)(h)
+        found.append(_largest(h))
+    return tuple(found)
+
+
+def _given(steps: list[HalfBlock]) -> tuple[float, ...]:
+    return tuple(_largest(step.product_input) for step in steps)
+
+
+def _largest(x: Tensor) -> float:
+    return float(x.detach().abs().max())

@@ -1,0 +1,59 @@
+"""A distribution as JSON can hold it: a histogram, mean, spread and quantiles of many numbers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+BINS = 60
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Many numbers in few: how many fall into each of equally wide bins from `low` to `high`."""
+
+    low: float
+    high: float
+    counts: tuple[int, ...]
+    mean: float
+    std: float
+    median: float
+
+    @property
+    def centres(self) -> list[float]:
+        """The middle of each bin."""
+        width = (self.high - self.low) / len(self.counts)
+        return [self.low + (i + 0.5) * width for i in range(len(self.counts))]
+
+
+def distribution_of(values: Tensor, bins: int = BINS) -> Distribution:
+    """The distribution of all numbers of a tensor, over its own range.
+
+    Numbers that are alike up to rounding, as the norms of unit vectors are, fall into one bin in
+    the middle of a narrow range, rather than show the rounding.
+    """
+    flat = wide(values).flatten()
+    low, high = float(flat.min()), float(flat.max())
+    middle = (low + high) / 2
+    if high - low <= 1e-5 * max(abs(low), abs(high), 1e-30):
+        width = (0.02 * abs(middle) or 1.0) / bins
+        low = middle - (bins // 2 + 0.5) * width
+        high = low + bins * width
+    bin_of = ((flat - low) / (high - low) * bins).long().clamp_(0, bins - 1)
+    counts = torch.bincount(bin_of, minlength=bins)
+    return Distribution(
+        low=low,
+        high=high,
+        counts=tuple(counts.tolist()),
+        mean=float(flat.mean()),
+        std=float(flat.std(correction=0)),
+        median=float(flat.median()),
+    )
+
+
+def wide(x: Tensor) -> Tensor:
+    """x in float64, on the CPU where its device has none (Apple's)."""
+    x = x.detach()
+    return (x.cpu() if x.device.type == "mps" else x).double()

@@ -1,0 +1,156 @@
+"""All numbers of one model together: what the page shows and `inspect.json` holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError
+from spherelm.inspect.attribution import Attribution, attribute
+from spherelm.inspect.bounds import OperandBounds, look_at_bounds
+from spherelm.inspect.conditions import (
+    Conditions,
+    FullMatrix,
+    look_at_conditions,
+    look_at_layer,
+)
+from spherelm.inspect.directions import Directions, look_at_directions
+from spherelm.inspect.embeddings import Embeddings, look_at_embeddings
+from spherelm.inspect.factors import Factor, look_at_factors
+from spherelm.inspect.path import Path, look_at_path
+from spherelm.inspect.walk import walk
+from spherelm.model.config import Arch
+from spherelm.model.flops import count_parameters
+from spherelm.model.transformer import Transformer
+
+PAPERS_LAYER = 3
+"""The first of the two layers whose matrices the paper shows."""
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Insides:
+    """One model, looked at from all sides."""
+
+    run: str
+    label: str
+    arch: Arch
+    update: str
+    """How its hidden state moves; for GPT it says nothing."""
+    parameters: int
+    d_model: int
+    n_layers: int
+    tokenizer: str
+    layer: int
+    """Whose matrices and directions are shown, counted from 1."""
+    loss: float
+    """On the text, in nats per token."""
+    embeddings: list[Embeddings]
+    conditions: list[Conditions]
+    matrices: list[FullMatrix]
+    factors: list[Factor]
+    path: Path
+    attribution: Attribution | None
+    """None for an update rule whose steps cannot be taken apart."""
+    bounds: list[OperandBounds]
+    directions: list[Directions]
+    texts: dict[int, str]
+    """What the ids in `path` and `directions` stand for."""
+
+    def as_json(self) -> dict[str, Any]:
+        """What JSON can hold."""
+        return dataclasses.asdict(self)
+
+
+def look_inside(
+    model: Transformer,
+    tokenizer: Tokenizer,
+    text: str,
+    *,
+    run: str,
+    label: str,
+    tokens: int = 96,
+    layer: int | None = None,
+    report: Report = lambda done: None,
+) -> Insides:
+    """All numbers of a model, its paths on the first `tokens` tokens of `text`."""
+    config = model.config
+    layer = min(PAPERS_LAYER, config.n_layers) if layer is None else layer
+    if not 1 <= layer <= config.n_layers:
+        raise UserError(f"--layer must be from 1 to {config.n_layers}, the layers of {run}")
+    for name, parameter in model.named_parameters():
+        if not bool(parameter.isfinite().all()):
+            raise UserError(
+                f"{run}: {name} holds numbers that are not finite; choose an earlier checkpoint"
+            )
+    tokens = min(tokens, config.context)
+    # A token is at least a byte, and rarely more than 16.
+    ids = torch.tensor(tokenizer.encode(text[: 16 * (tokens + 1)])[: tokens + 1])
+    if len(ids) < 2:
+        raise UserError("the text has fewer than two tokens; give a longer one with --text")
+    L = config.n_layers
+    report(f"reading {len(ids) - 1} tokens")
+    way = walk(model, ids[:-1])
+    depths = len(way.states)
+    path = look_at_path(model, way, ids[1:], lambda d: report(f"paths: depth {d + 1}/{depths}"))
+    attribution = attribute(model, way, ids[1:])
+    bounds = look_at_bounds(model, way)
+    report("embeddings")
+    embeddings = [look_at_embeddings("E_input", model.E_input)]
+    if model.E_output is not None:
+        embeddings.append(look_at_embeddings("E_output", model.E_output))
+    conditions = look_at_conditions(model, lambda n: report(f"condition numbers: layer {n}/{L}"))
+    matrices = look_at_layer(model, layer - 1)
+    directions = look_at_directions(model, layer - 1, lambda n: report(f"directions: {n} rows"))
+    named = {*path.tokens, *path.targets}
+    named |= {i for reading in path.readings for top in reading.top for i, _ in top}
+    named |= {i for each in directions for row in each.tokens for i in row}
+    return Insides(
+        run=run,
+        label=label,
+        arch=config.arch,
+        update=config.update,
+        parameters=count_parameters(config).total,
+        d_model=config.d_model,
+        n_layers=config.n_layers,
+        tokenizer=tokenizer.name,
+        layer=layer,
+        loss=_loss(path),
+        embeddings=embeddings,
+        conditions=conditions,
+        matrices=matrices,
+        factors=look_at_factors(model),
+        path=path,
+        attribution=attribution,
+        bounds=bounds,
+        directions=directions,
+        texts=texts_of(tokenizer, named),
+    )
+
+
+def texts_of(tokenizer: Tokenizer, ids: Iterable[int]) -> dict[int, str]:
+    """How each id is shown: its text with white space made visible, or its number."""
+    return {i: _text_of(tokenizer, i) for i in sorted(ids)}
+
+
+def _text_of(tokenizer: Tokenizer, token: int) -> str:
+    if token == tokenizer.end_of_document:
+        return "⟨end⟩"
+    if token >= tokenizer.vocab_size:  # a vocabulary filled up to a round size
+        return f"⟨{token}⟩"
+    text = tokenizer.decode([token])
+    if not text or "\N{REPLACEMENT CHARACTER}" in text:  # a part of a letter
+        return f"⟨{token}⟩"
+    shown = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
+    return "".join(shown.get(c, c if c.isprintable() else f"⟨{ord(c):#x}⟩") for c in text)
+
+
+def _loss(path: Path) -> float:
+    last = path.readings[-1].target_probability
+    return -sum(math.log(max(p, 1e-45)) for p in last) / len(last)

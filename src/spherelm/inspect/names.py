@@ -1,0 +1,26 @@
+"""What models are called in pictures, where there is room for a word."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from spherelm.model.config import Arch
+
+LONGEST = 12
+NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
+
+
+def short_labels(archs: Sequence[Arch], runs: Sequence[str]) -> list[str]:
+    """GPT and nGPT; where there are several of one kind, the names of their folders."""
+    labels = []
+    for arch, run in zip(archs, runs, strict=True):
+        name = Path(run).name or run
+        if name.startswith("step_"):  # a checkpoint: its run is two folders up
+            name = Path(run).absolute().parents[1].name
+        shown = name if len(name) <= LONGEST else f"{name[: LONGEST - 1]}…"
+        labels.append(NAMES[arch] if archs.count(arch) == 1 else shown)
+    return [
+        label if labels.count(label) == 1 else f"{label[: LONGEST - 3]} {i}"
+        for i, label in enumerate(labels, start=1)
+    ]

@@ -1,0 +1,109 @@
+"""What a picture of the page is, and the curves that pictures are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from spherelm.inspect.distribution import Distribution
+from spherelm.inspect.insides import Insides
+from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
+
+POINTS = 100
+"""Of a curve that has a point for each singular value."""
+SYMBOLS = {
+    "alpha_attn": "α_A",
+    "alpha_mlp": "α_M",
+    "s_u": "s_u",
+    "s_nu": "s_ν",
+    "s_qk": "s_qk",
+    "s_z": "s_z",
+    "W_nu": "W_ν",
+    "W_o_mlp": "W_oMLP",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A chart and what to look for in it."""
+
+    chart: Chart
+    caption: str
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """Pictures of one subject, and what the paper says of it."""
+
+    name: str
+    title: str
+    paper: str
+    pictures: Sequence[Picture]
+
+
+Several = Sequence[tuple[Insides, Role]]
+
+
+def chart_of(name: str, title: str, x: Axis, y: Axis, lines: Sequence[Series]) -> Chart:
+    """A chart that tells in words where its curves begin and end."""
+    told = "; ".join(
+        f"{line.label} from {line.points[0][1]:.3g} to {line.points[-1][1]:.3g}"
+        for line in lines
+        if line.points
+    )
+    return Chart(name, title, f"{y.label} over {x.label}: {told}.", x, y, lines)
+
+
+def distributions(
+    name: str, title: str, unit: str, shown: Sequence[tuple[Insides, Role, Distribution]]
+) -> Chart:
+    """Histograms as curves, each as high as its fullest bin, since their widths differ much."""
+    lines = [_outline(m.label, role, each) for m, role, each in shown]
+    told = "; ".join(f"{m.label}: mean {d.mean:.3g}, spread {d.std:.3g}" for m, _, d in shown)
+    y = Axis("share of the fullest bin", from_zero=True)
+    return Chart(name, title, f"Distribution of {unit}: {told}.", Axis(unit), y, lines)
+
+
+def _outline(label: str, role: Role, each: Distribution) -> Series:
+    """The curve begins and ends where the values do."""
+    top = max(each.counts)
+    width = (each.high - each.low) / len(each.counts)
+    filled = [i for i, count in enumerate(each.counts) if count]
+    first, last = filled[0], filled[-1]
+    inner = [(each.centres[i], each.counts[i] / top) for i in range(first, last + 1)]
+    left, right = each.centres[first] - width, each.centres[last] + width
+    return Series(label, role, [(left, 0.0), *inner, (right, 0.0)], dots=False, label_at_top=True)
+
+
+def ranked(model: Insides, role: Role, values: Sequence[float]) -> Series:
+    """Values by rank, as many as a picture can show."""
+    last = len(values) - 1
+    ranks = sorted({round(i * last / (POINTS - 1)) for i in range(POINTS)}) if last else [0]
+    return Series(model.label, role, [(i + 1, values[i]) for i in ranks], dots=False)
+
+
+def by_layer(model: Insides, role: Role, values: Iterable[float]) -> Series:
+    points = list(enumerate(values, start=1))
+    return Series(model.label, role, points, square=model.arch == "gpt")
+
+
+def by_depth(model: Insides, role: Role, values: Iterable[float]) -> Series:
+    points = [(i / 2, value) for i, value in enumerate(values)]
+    return Series(model.label, role, points, square=model.arch == "gpt")
+
+
+def mean_of(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
+def symbol_of(name: str) -> str:
+    return SYMBOLS.get(name, name)
+
+
+def roles_of(models: Sequence[Insides]) -> list[Role]:
+    """A colour for each model: the first GPT and the first nGPT have those of all our pictures."""
+    free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(models)
+    roles: list[Role] = []
+    for model in models:
+        roles.append(model.arch if model.arch not in roles else free.pop(0))
+    return roles

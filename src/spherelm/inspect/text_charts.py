@@ -1,0 +1,171 @@
+"""Pictures of what networks do with a text: the paths of tokens, and where logits come from."""
+
+from __future__ import annotations
+
+from spherelm.inspect.picture import (
+    Chapter,
+    Picture,
+    Several,
+    by_depth,
+    by_layer,
+    chart_of,
+    mean_of,
+)
+from spherelm.plots.chart import Axis, Series
+
+KINDS = ("attention", "MLP")
+"""The half-blocks of a layer, in their order."""
+
+
+_MOVES = {
+    "angle": (
+        "Angle moved by {}",
+        "Dotted: the mean of α of the way to what {} suggests, the step along the geodesic. Above "
+        "it, rates differ much: a few large ones move the state more than their mean would.",
+    ),
+    "from_slerp": (
+        "How far {}'s step ends from SLERP's",
+        "The angle between the step after {} and SLERP's with the same α, to be seen beside the "
+        "angle moved: the paper finds that LERP approximates SLERP.",
+    ),
+    "off_geodesic": (
+        "How far {}'s step leaves the geodesic",
+        "The angle to the great circle through the state and what {} suggests: 0 if α were one "
+        "number, so all of it comes from coordinates with rates of their own.",
+    ),
+}
+"""Title and caption of what is measured of each move; in a GPT only the first is."""
+
+
+def path(several: Several) -> Chapter:
+    """How the states of tokens move with depth, and what they would say, on average."""
+    sphere = [(m, r) for m, r in several if m.path.moves[0].allowed is not None]
+    pictures = [
+        _of_kind(shown, kind, field)
+        for field in _MOVES
+        if (shown := several if field == "angle" else sphere)
+        for kind in KINDS
+    ]
+    pictures += [
+        _reading(
+            several,
+            "alignment",
+            "Alignment with what comes next",
+            "cosine",
+            "The cosine between the hidden state and the target's row of E_output: it should "
+            "rise with depth.",
+        ),
+        _reading(
+            several,
+            "entropy",
+            "Entropy of the prediction by depth",
+            "nats",
+            "Each depth read out through E_output and s_z (GPT: and its last norm) as if it were "
+            "the last: where it falls, the network makes up its mind.",
+        ),
+        _reading(
+            several,
+            "target_probability",
+            "Probability of what comes next by depth",
+            "probability",
+            "Where the curve rises is where the prediction is made.",
+        ),
+    ]
+    return Chapter(
+        "path",
+        "The path of a text",
+        "Means over the tokens of the text; single tokens are below. The paper has no such "
+        "pictures: on the sphere, distances between states of different depths mean the same.",
+        pictures,
+    )
+
+
+def _of_kind(several: Several, kind: str, field: str) -> Picture:
+    """A number of all half-blocks of one kind, by layer: the two kinds differ too much to share a
+    curve. The angle moved stands beside what α allows."""
+    title, caption = _MOVES[field]
+    place = KINDS.index(kind)
+    lines = []
+    for m, role in several:
+        moves = m.path.moves[place::2]
+        lines.append(by_layer(m, role, [mean_of(getattr(move, field)) for move in moves]))
+        if field == "angle" and moves[0].allowed is not None:
+            points = list(enumerate((mean_of(move.allowed or ()) for move in moves), start=1))
+            lines.append(Series("allowed", role, points, dots=False, dotted=True))
+    name = f"{field.replace('_', '-')}-{kind.lower()}"
+    called = "the MLP" if kind == "MLP" else kind
+    chart = chart_of(name, title.format(called), Axis("layer", whole=True), Axis("degrees"), lines)
+    return Picture(chart, caption.format(called))
+
+
+def _reading(several: Several, field: str, title: str, unit: str, caption: str) -> Picture:
+    lines = [
+        by_depth(m, r, [mean_of(getattr(reading, field)) for reading in m.path.readings])
+        for m, r in several
+    ]
+    depth = Axis("layer (0 is the embedding)", whole=True)
+    return Picture(chart_of(field.replace("_", "-"), title, depth, Axis(unit), lines), caption)
+
+
+def attribution(several: Several) -> Chapter:
+    """What each half-block put into the logits, and how long it lasts."""
+    shown = [(m, r, m.attribution) for m, r in several if m.attribution is not None]
+    if not shown:
+        return Chapter("attribution", "", "", [])
+    depth = Axis("layer (0 is the embedding)", whole=True)
+    lives = [
+        Series(
+            m.label,
+            r,
+            [(i / 2, life) for i, life in enumerate(a.half_lives) if life is not None],
+            square=m.arch == "gpt",
+        )
+        for m, r, a in shown
+    ]
+    errors = "; ".join(f"{m.label} {a.largest_error:.1g}" for m, _, a in shown)
+    embedding = "; ".join(f"{m.label} {mean_of(a.contributions[0]):.2g}" for m, _, a in shown)
+    told = {
+        "attention": f"What each attention put into the logit of the token that came next, on "
+        f"average. The embedding itself: {embedding}.",
+        "MLP": "What each MLP put in. Embedding, attention and MLPs sum to the logit; the largest "
+        f"difference to the model's own: {errors}.",
+    }
+    pictures = [
+        Picture(
+            chart_of(
+                f"contributions-{kind.lower()}",
+                f"The target's logit: from {'the MLP' if kind == 'MLP' else kind}",
+                Axis("layer", whole=True),
+                Axis("mean contribution"),
+                [
+                    by_layer(m, r, [mean_of(part) for part in a.contributions[1 + place :: 2]])
+                    for m, r, a in shown
+                ],
+            ),
+            told[kind],
+        )
+        for place, kind in enumerate(KINDS)
+    ]
+    if any(line.points for line in lives):
+        pictures.append(
+            Picture(
+                chart_of(
+                    "half-life",
+                    "Half-life of a contribution",
+                    depth,
+                    Axis("half-blocks", from_zero=True),
+                    [line for line in lives if line.points],
+                ),
+                "Half-blocks until half of a contribution's share of the state is left; those that "
+                "keep more than half to the end are not shown. Steps of α forget by design; GPT "
+                "forgets only as its state grows.",
+            )
+        )
+    return Chapter(
+        "attribution",
+        "Where the logits come from",
+        "Exact, not estimated: every step of nGPT multiplies the state by known factors and adds "
+        "the block's output times known factors, so the last state is a sum with one term a "
+        "half-block. GPT's is the plain sum, under its last norm.",
+        pictures,
+    )

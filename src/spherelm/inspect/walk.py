@@ -1,0 +1,128 @@
+"""A walk through a network: the hidden state of each token after each half-block.
+
+It takes the steps that `model.block` takes, with the same parts and operations, and keeps what they
+leave; a test holds it to the model's own logits.
+
+Shapes: T tokens, D d_model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from spherelm.model.block import NGPTBlock
+from spherelm.model.part import Part
+from spherelm.model.transformer import Transformer
+from spherelm.ops.interface import Operand
+from spherelm.ops.reference import normalize
+
+
+@dataclass(frozen=True)
+class HalfBlock:
+    """What one attention or one MLP did to the hidden state."""
+
+    layer: int
+    """Counted from 1."""
+    kind: str
+    """attention or MLP"""
+    h: Tensor
+    """The hidden state before it: (T, D)"""
+    output: Tensor
+    """What was mixed or added: in nGPT on the sphere, Norm(ATTN(h)).  (T, D)"""
+    alpha: Tensor | None
+    """The eigen learning rates, (D,); None in GPT."""
+    after: Tensor
+    """The hidden state behind it: (T, D)"""
+    product_input: Tensor
+    """What its last matrix, W_o or W_oMLP, was multiplied with: (T, n)"""
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {self.layer}"
+
+
+@dataclass(frozen=True)
+class Walk:
+    """The way of a text through a network."""
+
+    tokens: Tensor
+    """(T,)"""
+    embedding: Tensor
+    """The hidden state before the first block: (T, D)"""
+    steps: list[HalfBlock]
+
+    @property
+    def last(self) -> Tensor:
+        """The hidden state behind the last block, before GPT's last norm: (T, D)"""
+        return self.steps[-1].after
+
+    @property
+    def states(self) -> list[Tensor]:
+        """The hidden state at each depth: one more than there are half-blocks."""
+        return [self.embedding, *(step.after for step in self.steps)]
+
+    @property
+    def depths(self) -> list[str]:
+        """The names of these states."""
+        return ["embedding", *(step.name for step in self.steps)]
+
+
+@torch.no_grad()
+def walk(model: Transformer, tokens: Tensor) -> Walk:
+    """The way of the tokens of one text, (T,), through the model."""
+    tokens = tokens.to(model.E_input.device)
+    embedding = h = model.embed(tokens[None]).flatten(0, 1)  # (T, D), as blocks have it
+    rope = model.rope(len(tokens))
+    steps: list[HalfBlock] = []
+
+    for layer, block in enumerate(model.layers, start=1):
+        if isinstance(block, NGPTBlock):
+            alpha_A, alpha_M = block.eigen_learning_rates()
+            steps.append(_half(layer, h, h, block.attention, alpha_A, rope))
+            h = steps[-1].after
+            steps.append(_half(layer, h, h, block.mlp, alpha_M))
+        else:
+            steps.append(_half(layer, h, block.norm_attn(h), block.attention, None, rope))
+            h = steps[-1].after
+            steps.append(_half(layer, h, block.norm_mlp(h), block.mlp, None))
+        h = steps[-1].after
+    return Walk(tokens, embedding, steps)
+
+
+def _half(
+    layer: int, h: Tensor, read: Tensor, part: Part, alpha: Tensor | None, *rope: Tensor
+) -> HalfBlock:
+    """One half-block: `part` reads h, in GPT through a norm, and h moves by what it gives."""
+    with _noting_inputs(part) as inputs:
+        y = part(read, *rope)
+    after = h + y if alpha is None else part.ops.update(h, y, alpha)
+    output = y if alpha is None else normalize(y)
+    kind = "attention" if rope else "MLP"
+    return HalfBlock(layer, kind, h, output, alpha, after, inputs[-1])
+
+
+def read_out(model: Transformer, h: Tensor) -> Tensor:
+    """The logits of a hidden state of any depth, as if the blocks ended there: (T, D) -> (T, V)"""
+    return model.logits(h if model.final_norm is None else model.final_norm(h))
+
+
+@contextlib.contextmanager
+def _noting_inputs(part: Part) -> Iterator[list[Tensor]]:
+    """What the last product of a part is given, while it runs."""
+    before, inputs = part.ops, list[Tensor]()
+
+    def linear(x: Tensor, W: Operand) -> Tensor:
+        inputs.append(x.flatten(0, -2))
+        return before.linear(x, W)
+
+    part.ops = dataclasses.replace(before, linear=linear)
+    try:
+        yield inputs
+    finally:
+        part.ops = before

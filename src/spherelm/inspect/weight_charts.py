@@ -1,0 +1,230 @@
+"""Pictures of weights: embeddings, condition numbers, one layer, learned factors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from spherelm.inspect.picture import (
+    SYMBOLS,
+    Chapter,
+    Picture,
+    Several,
+    by_layer,
+    chart_of,
+    distributions,
+    ranked,
+    symbol_of,
+)
+from spherelm.plots.chart import Axis, Series
+
+
+def embeddings(several: Several) -> Chapter:
+    """Both embedding matrices: lengths, eigenvalues, dot products."""
+    pictures = []
+    for place, name in enumerate(("E_input", "E_output")):
+        shown = [(m, r, m.embeddings[place]) for m, r in several if place < len(m.embeddings)]
+        if not shown:
+            continue
+        side = name.replace("E_", "")
+        pictures += [
+            Picture(
+                distributions(
+                    f"{side}-norms",
+                    f"Lengths of {name}'s rows",
+                    "length",
+                    [(m, r, e.norms) for m, r, e in shown],
+                ),
+                "Look for width: nGPT's rows all have the length 1 by construction; the paper "
+                "finds that GPT's vary significantly.",
+            ),
+            Picture(
+                chart_of(
+                    f"{side}-eigenvalues",
+                    f"Eigenvalues of {name}'s covariance",
+                    Axis("rank", whole=True),
+                    Axis("eigenvalue / median", log=True),
+                    [ranked(m, r, e.eigenvalues_over_median) for m, r, e in shown],
+                ),
+                "A flat line uses all dimensions alike. The paper finds GPT's input embeddings to "
+                "have the higher condition number. Here: "
+                + "; ".join(f"{m.label} {e.condition:,.3g}" for m, _, e in shown)
+                + ".",
+            ),
+            Picture(
+                distributions(
+                    f"{side}-products",
+                    f"Dot products between {name}'s rows",
+                    "dot product",
+                    [(m, r, e.dot_products) for m, r, e in shown],
+                ),
+                "Rows spread evenly over the sphere would all be near 0; a tail to the right is "
+                "clusters of tokens, which the paper sees in nGPT, too, while GPT's are larger. "
+                + " ".join(sorted({_pairs(e.pairs, e.seed) for _, _, e in shown})),
+            ),
+        ]
+    return Chapter(
+        "embeddings",
+        "Embeddings",
+        "The paper: nGPT keeps a fixed norm by design while GPT's vary much; GPT's input "
+        "embeddings are worse conditioned; and even in nGPT embeddings are not uniformly "
+        "distributed but form clusters.",
+        pictures,
+    )
+
+
+def conditions(several: Several) -> Chapter:
+    """Condition numbers of the seven matrices of a block."""
+    pictures = []
+    for place, first in enumerate(several[0][0].conditions):
+        lines = []
+        for m, role in several:
+            found = m.conditions[place]
+            lines.append(by_layer(m, role, found.by_layer))
+            if found.rows_normalized is not None:
+                points = list(enumerate(found.rows_normalized, start=1))
+                lines.append(Series("normalized", role, points, dots=False, dotted=True))
+        symbol = symbol_of(first.matrix)
+        attention = place < 4
+        pictures.append(
+            Picture(
+                chart_of(
+                    f"condition-{first.matrix.lower().replace('_', '-')}",
+                    f"Condition number of {symbol}",
+                    Axis("layer", whole=True),
+                    Axis("median over heads" if attention else "condition number", log=True),
+                    lines,
+                ),
+                f"{'Attention' if attention else 'MLP'}: peaks are layers where {symbol} "
+                + (
+                    "nears a lower rank; the paper sees them in GPT's attention, not in nGPT's."
+                    if attention
+                    else "stretches some directions far more than others; what the paper points "
+                    "out is attention, not the MLP."
+                ),
+            )
+        )
+    return Chapter(
+        "conditions",
+        "Condition numbers by layer",
+        "The paper: GPT's attention matrices have significantly higher condition numbers than "
+        "nGPT's. Normalizing GPT's rows after training (dotted) lowers them, but they remain "
+        "higher: its matrices degenerate into lower-rank ones.",
+        pictures,
+    )
+
+
+def one_layer(several: Several) -> Chapter:
+    """Singular values and lengths of rows of one layer."""
+    layers = {m.layer for m, _ in several}
+    where = f"layer {layers.pop()}" if len(layers) == 1 else "the chosen layer"
+    pictures = []
+    for place, first in enumerate(several[0][0].matrices):
+        symbol, name = symbol_of(first.matrix), first.matrix.lower().replace("_", "-")
+        pictures += [
+            Picture(
+                chart_of(
+                    f"values-{name}",
+                    f"Singular values of {symbol}, {where}",
+                    Axis("rank", whole=True),
+                    Axis("over the largest", log=True),
+                    [
+                        ranked(m, r, _over_first(m.matrices[place].singular_values))
+                        for m, r in several
+                    ],
+                ),
+                f"All heads of {symbol} together: a curve that falls early is a matrix that has "
+                "become of lower rank, as the paper finds GPT's.",
+            ),
+            Picture(
+                distributions(
+                    f"norms-{name}",
+                    f"Lengths of {symbol}'s rows, {where}",
+                    "length",
+                    [(m, r, m.matrices[place].norms) for m, r in several],
+                ),
+                f"Each row is a vector in the space of embeddings: 1 in nGPT, free in GPT, where "
+                f"the lengths of {symbol} add to its condition number.",
+            ),
+        ]
+    return Chapter(
+        "layer",
+        f"The attention matrices of {where}",
+        "The paper shows these for the 3rd and the 4th layer of GPT and nGPT, and reads in them "
+        "that GPT's degenerate into lower-rank matrices. Choose another layer with --layer.",
+        pictures,
+    )
+
+
+_FACTOR_CAPTIONS = {
+    "alpha_attn": "The share of the way to attention's suggestion that is taken: on average 0.25 "
+    "in the paper's 0.5B network and 0.20 in its 1B.",
+    "alpha_mlp": "The share of the way to the MLP's suggestion that is taken: 0.37 and 0.32 in "
+    "the paper, above attention's.",
+    "s_u": "Factors on the linear branch of the MLP; in the paper stable across layers.",
+    "s_nu": "Factors on the gate: large ones make SiLU a ReLU, small ones make it linear; in the "
+    "paper stable across layers.",
+    "s_qk": "Factors on normalized q and k: how sharp attention can be; in the paper stable across "
+    "layers.",
+    "s_z": "Factors on the logits: their mean is the temperature of the prediction, which is what "
+    "characterizes them in the paper.",
+}
+
+
+def factors(several: Several) -> Chapter:
+    """The learned factors of nGPT, by layer and all together."""
+    pictures = []
+    for name, caption in _FACTOR_CAPTIONS.items():
+        shown = [(m, r, f) for m, r in several for f in m.factors if f.name == name]
+        if not shown:
+            continue
+        slug, symbol = name.replace("_", "-"), SYMBOLS[name]
+        if name != "s_z":
+            lines = [
+                Series(
+                    m.label,
+                    r,
+                    list(enumerate(f.means, start=1)),
+                    square=m.arch == "gpt",
+                    band=[
+                        (layer, mean - std, mean + std)
+                        for layer, (mean, std) in enumerate(
+                            zip(f.means, f.stds, strict=True), start=1
+                        )
+                    ],
+                )
+                for m, r, f in shown
+            ]
+            axis = Axis(f"mean of {symbol}")
+            chart = chart_of(
+                f"factor-{slug}", f"{symbol} by layer", Axis("layer", whole=True), axis, lines
+            )
+            starts = " and ".join(f"{start:g}" for start in sorted({f.start for _, _, f in shown}))
+            pictures.append(
+                Picture(chart, f"{caption} Shaded: one standard deviation. Start: {starts}.")
+            )
+        chart = distributions(
+            f"histogram-{slug}",
+            f"All {symbol}" if name == "s_z" else f"{symbol} over all layers",
+            symbol,
+            [(m, r, f.all_layers) for m, r, f in shown],
+        )
+        means = "; ".join(f"{m.label} {f.all_layers.mean:.3g}" for m, _, f in shown)
+        told = caption if name == "s_z" else "The same numbers of all layers together."
+        pictures.append(Picture(chart, f"{told} Mean: {means}."))
+    return Chapter(
+        "factors",
+        "Eigen learning rates and scaling factors",
+        "The paper: the network learns to take only modest steps, of 20% to 30%, and smaller ones "
+        "in deeper networks; s_u, s_ν and s_qk remain relatively stable across layers.",
+        pictures,
+    )
+
+
+def _over_first(values: Sequence[float]) -> list[float]:
+    """Over the largest; none below what float64 Gram matrices can tell from 0."""
+    return [max(value / values[0], 1e-8) if values[0] else 1e-8 for value in values]
+
+
+def _pairs(pairs: int, seed: int | None) -> str:
+    how = "all pairs" if seed is None else f"pairs of a sample with seed {seed}"
+    return f"Of {pairs:,} {how}."

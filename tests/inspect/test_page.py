@@ -1,0 +1,236 @@
+"""The page: from two small runs to a browser that clicks on a token."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import re
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+import torch
+
+from spherelm.cli import main
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.folders.kinds import INSPECT, stranger
+from spherelm.hf.export import export_to_hf
+from spherelm.inspect.insides import look_inside, texts_of
+from spherelm.inspect.names import short_labels
+from spherelm.inspect.page import render
+from spherelm.plots import png
+from tests.compare.test_report import Tags
+from tests.inspect.browser import CHROMIUM, Page, browser
+from tests.model.tiny import VARIANTS
+from tests.saved_runs import byte_model, write_run
+
+TEXT = '<b>Le théâtre</b> & the sphere\'s "way"\n\tturn by turn.\n' * 3
+"""With what could break a page: marks of HTML, a letter of two bytes, white space."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A GPT, an nGPT, and the look inside both in `out`."""
+    folder = tmp_path_factory.mktemp("inspect")
+    write_run(folder / "gpt", byte_model(arch="gpt"))
+    write_run(folder / "ngpt", byte_model(n_layers=3))
+    (folder / "text.txt").write_text(TEXT, encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        drawn = png.write
+        patch.setattr(png, "write", lambda charts, place: drawn(charts[:2], place))  # 0.1 s each
+        assert inspect(folder, "gpt", "ngpt", "--out", "out", "--text", "text.txt") == 0
+    return folder
+
+
+def inspect(folder: Path, *words: str) -> int:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return main(["inspect", *words, "--device", "cpu"])
+
+
+def test_everything_is_written_and_known(folder: Path) -> None:
+    out = folder / "out"
+    assert stranger(out, INSPECT) is None
+    pictures = {path.name for path in (out / "pictures").iterdir()}
+    assert {"input-norms.svg", "condition-w-q.svg", "factor-alpha-attn.svg"} <= pictures
+    assert {
+        "angle-attention.svg",
+        "contributions-mlp.svg",
+        "half-life.svg",
+        "histogram-s-z.svg",
+    } <= pictures
+    for path in (out / "pictures").glob("*.svg"):
+        ElementTree.parse(path)
+
+
+def test_json_holds_all_numbers(folder: Path) -> None:
+    gpt, ngpt = json.loads((folder / "out" / "inspect.json").read_text())["models"]
+    assert (gpt["label"], ngpt["label"]) == ("GPT", "nGPT")
+    assert (gpt["layer"], ngpt["layer"]) == (2, 3)
+    assert gpt["factors"] == []
+    assert len(ngpt["conditions"][0]["by_layer"]) == 3
+    assert len(gpt["conditions"][0]["rows_normalized"]) == 2
+    assert ngpt["path"]["tokens"] == list(TEXT.encode()[:64])  # as many as its context has
+    assert ngpt["path"]["targets"] == list(TEXT.encode()[1:65])
+    for model in (gpt, ngpt):
+        sums = torch.tensor(model["attribution"]["contributions"]).sum(0)
+        logits = torch.tensor(model["attribution"]["logits"])
+        torch.testing.assert_close(sums, logits, rtol=0, atol=1e-5)
+        assert len(model["directions"][0]["tokens"]) == 48
+
+
+def test_the_page_is_whole(folder: Path) -> None:
+    html = (folder / "out" / "index.html").read_text(encoding="utf-8")
+    tags = Tags()
+    tags.feed(html)
+    assert tags.open == []
+    for anchor in re.findall(r'href="#([^"]+)"', html):
+        assert html.count(f'id="{anchor}"') == 1
+    ids = re.findall(r' id="([^"]+)"', html)
+    assert len(ids) == len(set(ids))
+    assert html.count("<figure>") == html.count("<figcaption>") >= 36
+
+
+@pytest.fixture(scope="module")
+def page(folder: Path) -> Page:
+    if CHROMIUM is None:
+        pytest.skip("there is no Chromium on this machine")
+    with browser(folder / "profile") as page:
+        page.open(folder / "out" / "index.html")
+        yield page
+
+
+def test_the_browser_has_nothing_to_say_and_asks_for_nothing(page: Page, folder: Path) -> None:
+    page.run("1")
+    assert page.errors == []
+    assert page.requests == [(folder / "out" / "index.html").as_uri()]
+
+
+def test_choosing_a_token_changes_the_picture(page: Page) -> None:
+    assert page.run("document.querySelectorAll('.tokens').length") == 1  # shared by both models
+    assert page.run("document.querySelectorAll('.panel').length") == 2
+
+    def shown() -> list[str]:
+        return page.run("[...document.querySelectorAll('.panel')].map(p => p.innerHTML)")
+
+    page.run("document.querySelector('[data-token=\"0\"]').click()")
+    before = shown()
+    page.run("document.querySelector('[data-token=\"1\"]').click()")
+    after = shown()
+    assert all(one != other for one, other in zip(before, after, strict=True))
+    pressed = "document.querySelector('.tokens [aria-pressed=\"true\"]')"
+    assert page.run(f"{pressed}.textContent") == "b"
+    assert "comes <code>&gt;</code>" in after[0]  # the text's own marks are no marks of the page
+    assert page.run("document.querySelectorAll('.panel')[1].querySelectorAll('svg').length") == 4
+    page.run(f"{pressed}.focus()")
+    for kind in ("keyDown", "keyUp"):
+        page.call("Input.dispatchKeyEvent", type=kind, key="ArrowRight", code="ArrowRight")
+    assert page.run(f"{pressed}.dataset.token") == "2"
+    assert page.errors == []
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
+    page.size(width)
+    assert page.run("document.documentElement.scrollWidth") <= width
+
+
+def test_dark_colours_where_they_are_preferred(page: Page) -> None:
+    colours = []
+    for scheme in ("light", "dark"):
+        page.dark(scheme)
+        colours.append(page.run("getComputedStyle(document.body).backgroundColor"))
+    assert colours == ["rgb(246, 247, 249)", "rgb(20, 23, 27)"]
+
+
+def test_an_export_alone_and_the_numbers_on_stdout(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(png, "write", lambda charts, place: None)
+    export_to_hf(folder / "ngpt", folder / "hf")
+    capsys.readouterr()
+    words = ("hf", "--out", "alone", "--text", "text.txt", "--tokens", "5", "--layer", "1")
+    assert inspect(folder, *words, "--json") == 0
+    said = capsys.readouterr()
+    (model,) = json.loads(said.out)["models"]
+    both = json.loads((folder / "out" / "inspect.json").read_text())["models"]
+    assert model["conditions"] == both[1]["conditions"]
+    assert len(model["path"]["tokens"]) == 5
+    assert "hf: condition numbers" in said.err
+    assert png.NO_MATPLOTLIB in said.err
+
+
+def test_without_a_text_the_built_in_corpus_is_read_and_nothing_old_remains(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(png, "write", lambda charts, place: None)
+    assert inspect(folder, "ngpt", "--out", "again", "--text", "text.txt") == 0
+    assert (folder / "again" / "pictures" / "histogram-s-z.svg").exists()
+    assert inspect(folder, "gpt", "--out", "again", "--tokens", "20") == 0
+    assert not (folder / "again" / "pictures" / "histogram-s-z.svg").exists()  # a GPT has no s_z
+    result = json.loads((folder / "again" / "inspect.json").read_text())
+    assert result["text"] == "validation text of the built-in corpus"
+    assert len(result["models"][0]["path"]["tokens"]) == 20
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--out new", "inspect needs at least one run"),
+        ("gpt gpt --out new", "gpt is named twice"),
+        ("gpt ngpt --out new --layer 3", "--layer must be from 1 to 2, the layers of gpt, not 3"),
+        ("gpt --out new --tokens 0", "--tokens must be a whole number of at least 1"),
+        ("gpt --out gpt/x", "lies inside the input gpt"),
+        ("gpt --out ngpt", "holds"),
+        ("gpt --out new --text nowhere.txt", "cannot read the text nowhere.txt"),
+        ("gpt --out new --text one.txt", "fewer than two tokens"),
+        ("nan --out new", "blocks.0.mlp.W_u holds numbers that are not finite"),
+    ],
+)
+def test_mistakes_end_in_one_line(
+    folder: Path, words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "one.txt").write_text("x")
+    if not (folder / "nan").exists():
+        broken = byte_model(arch="gpt")
+        broken.layers[0].mlp.W_u.data[0, 0] = float("nan")
+        write_run(folder / "nan", broken)
+    assert inspect(folder, *words.split()) == 2
+    assert said in capsys.readouterr().err.splitlines()[-1]
+    assert not (folder / "new").exists()
+
+
+@pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)
+def test_every_variant_has_a_page(fields: dict[str, Any]) -> None:
+    """Also with one layer, and read to the end of a short context."""
+    model = byte_model(**{**fields, "n_layers": 1, "context": 6})
+    found = look_inside(model, ByteTokenizer(), TEXT, run="a run", label="it")
+    html = render([found], "a text")
+    tags = Tags()
+    tags.feed(html)
+    assert tags.open == []
+    assert len(found.path.tokens) == 6
+    assert math.isfinite(found.loss)
+    assert found.attribution is not None
+    json.dumps(found.as_json(), allow_nan=False)
+
+
+def test_no_token_can_end_the_script() -> None:
+    found = look_inside(byte_model(), ByteTokenizer(), TEXT, run="a run", label="it")
+    evil = dict.fromkeys(found.texts, "</script><!-- <script>")
+    html = render([dataclasses.replace(found, texts=evil)], "a text")
+    assert html.count("</script>") == html.count("<script") == 2
+
+
+def test_tokens_are_shown_so_that_one_can_see_them() -> None:
+    shown = texts_of(ByteTokenizer(), [10, 32, 65, 7, 200, 256, 300])
+    assert list(shown.values()) == ["⟨0x7⟩", "⏎", "␣", "A", "⟨200⟩", "⟨end⟩", "⟨300⟩"]
+
+
+def test_short_names() -> None:
+    assert short_labels(["gpt", "ngpt"], ["runs/a", "runs/b"]) == ["GPT", "nGPT"]
+    assert short_labels(["ngpt", "ngpt"], ["runs/a", "runs/b/checkpoints/step_7"]) == ["a", "b"]
+    same = short_labels(["ngpt"] * 3, ["x/run", "y/run", "a-very-long-name-of-a-run"])
+    assert same == ["run 1", "run 2", "a-very-long…"]
