@@ -85,6 +85,13 @@ def test_both_models_have_as_many_values_to_tune_on_the_same_ladders():
         assert list(ladder) == sorted(set(ladder))
 
 
+@pytest.mark.parametrize("flag", ["--jobs", "--seeds"])
+def test_numbers_that_run_nothing_are_refused(flag, tmp_path, capsys):
+    assert sweeps.main(["--out", str(tmp_path / "sweep"), flag, "0"]) == 2
+    assert f"{flag} must be a whole number of at least 1, not 0" in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
+
+
 def test_record_of_another_preset_or_length_is_refused(tmp_path):
     Record(tmp_path / "sweep.csv", "debug", 3).add(Trial("gpt", (), 0), 2.0)
     for preset, steps in (("nano", 3), ("debug", 4)):

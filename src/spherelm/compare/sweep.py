@@ -37,6 +37,7 @@ from spherelm.folders.kinds import SWEEP
 from spherelm.model.config import Arch
 from spherelm.ops.device import choose_device
 from spherelm.training.failures import Diverged
+from spherelm.validate import require_int
 
 Setting = tuple[tuple[str, float], ...]
 """Names of a grid and their values, such as (("lr", 0.002), ("warmup", 0.1))."""
@@ -321,8 +322,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps or auto")
     flags = parser.parse_args(argv)
-    cores = max(1, (os.cpu_count() or 1) // flags.jobs)
     try:
+        for name in ("jobs", "seeds"):
+            require_int(f"--{name}", getattr(flags, name))
+        cores = max(1, (os.cpu_count() or 1) // flags.jobs)
         steps = flags.steps or presets.get(f"gpt-{flags.preset}").train.steps
         plan = Plan(flags.preset, flags.data, flags.device, steps, cores)
         with place.results(flags.out, SWEEP, inputs=[flags.data]):
