@@ -26,9 +26,6 @@ INTERPRETER_MARGIN = {torch.float32: 2.0, torch.bfloat16: 2.5}
 FLOOR = {torch.float32: 4e-7, torch.bfloat16: 2e-4}
 """Errors below this count as none: a few roundings of float32, a twentieth of one of bfloat16."""
 
-FEW = 64
-"""Numbers of which the roundings do not average out."""
-
 Operation = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
 
@@ -87,6 +84,4 @@ def assert_as_exact_as_plain(
         assert x.dtype == y.dtype
         assert bool(torch.isfinite(x).all())
         bound = margin * error(y, t) + FLOOR[dtype]
-        if t.numel() < FEW:  # plain PyTorch may be lucky: a rounding is half an eps at most
-            bound = max(bound, roundings * torch.finfo(dtype).eps / 2)
         assert error(x, t) <= bound, f"result {i}: {error(x, t):.2e} above {bound:.2e}"
