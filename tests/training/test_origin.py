@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
@@ -59,7 +60,14 @@ RANDOM = math.log(257)
 COMMON = ["--device", "cpu"]
 
 
-@pytest.mark.parametrize("kind", ["run", "checkpoint", "export", "folded"])
+@pytest.mark.parametrize(
+    ("source", "kind"),
+    [
+        *itertools.product(("gpt", "ngpt"), ("run", "checkpoint", "export")),
+        ("ngpt", "folded"),  # there is nothing to fold in a GPT
+    ],
+    indirect=["source"],
+)
 def test_it_begins_where_the_model_was(
     source: Path, other: Path, tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,8 +76,6 @@ def test_it_begins_where_the_model_was(
     if kind == "checkpoint":
         named = source / "checkpoints" / "step_8"
     elif kind != "run":
-        if kind == "folded" and source.name == "gpt":
-            pytest.skip("there is nothing to fold in a GPT")
         named = export_to_hf(source, tmp_path / "hf", fold=kind == "folded")
     out = tmp_path / "new"
     argv = ["train", "--init-from", str(named), "--data", str(other), "--out", str(out)]
@@ -104,9 +110,8 @@ def test_a_longer_context(source: Path, other: Path, tmp_path: Path) -> None:
     assert first_loss(out) < RANDOM - 0.1
 
 
+@pytest.mark.parametrize("source", ["ngpt"], indirect=True)
 def test_weights_from_elsewhere_are_put_back_on_the_sphere(source: Path, tmp_path: Path) -> None:
-    if source.name == "gpt":
-        pytest.skip("a GPT has no sphere")
     from safetensors.torch import load_file, save_file
 
     hf = export_to_hf(source, tmp_path / "hf")
@@ -269,11 +274,10 @@ def test_from_python(source: Path, other: Path, tmp_path: Path) -> None:
         spherelm.train(None, other, tmp_path / "c")
 
 
+@pytest.mark.parametrize("source", ["ngpt"], indirect=True)
 def test_two_processes_begin_with_the_same_weights(
     source: Path, other: Path, tmp_path: Path
 ) -> None:
-    if source.name == "gpt":
-        pytest.skip("nGPT's will do")
     argv = ["train", "--init-from", str(source), "--data", str(other), "--steps", "2", *COMMON]
     assert main([*argv, "--out", str(tmp_path / "alone")]) == 0
     command = torchrun(2, "-m", "spherelm", *argv, "--out", str(tmp_path / "two"))
