@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from spherelm.cli.saved_model import ModelsFlags, parse_for_model
+from spherelm.cli.saved_model import ModelsFlags, check_named_once, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 
@@ -44,9 +44,7 @@ def main(argv: list[str]) -> int:
     flags = parse_for_model(LengthFlags, argv, "eval length")
     if not flags.runs or not flags.lengths:
         raise UserError("eval length needs at least one run and one length")
-    for run in flags.runs:
-        if flags.runs.count(run) > 1:
-            raise UserError(f"{run} is named twice; name each run once")
+    check_named_once(flags.runs)
 
     from spherelm.folders import kinds, place
 

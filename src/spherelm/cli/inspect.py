@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from spherelm.cli.saved_model import check_named_once
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import parse
@@ -50,9 +51,7 @@ def main(argv: list[str]) -> int:
     flags = parse(InspectFlags, argv, "inspect")
     if not flags.runs:
         raise UserError("inspect needs at least one run, checkpoint or exported folder")
-    for run in flags.runs:
-        if flags.runs.count(run) > 1:
-            raise UserError(f"{run} is named twice; name each run once")
+    check_named_once(flags.runs)
 
     from spherelm.folders import kinds, place
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import tyro
 
+from spherelm.cli.saved_model import check_named_once
 from spherelm.console import show
 from spherelm.errors import UserError
 from spherelm.flags import parse
@@ -29,9 +30,7 @@ def main(argv: list[str]) -> int:
     flags = parse(ReportFlags, argv, "report")
     if not flags.runs:
         raise UserError("report needs at least one run")
-    for run in flags.runs:
-        if flags.runs.count(run) > 1:
-            raise UserError(f"{run} is named twice; name each run once")
+    check_named_once(flags.runs)
 
     from spherelm import durable
     from spherelm.folders import kinds, place

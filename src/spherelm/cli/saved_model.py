@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import tyro
 
 from spherelm import cpu_isa
+from spherelm.errors import UserError
 from spherelm.flags import parse
 from spherelm.ops.names import Precision
 from spherelm.validate import check_fields
@@ -52,6 +54,13 @@ class ModelsFlags:
 
         device, _ = self.execution()
         return to_device(read_weights(saved), device).eval(), in_precision(self.dtype, device)
+
+
+def check_named_once(runs: Sequence[str]) -> None:
+    """Refuse a run that is named twice: two curves would lie on each other."""
+    for run in runs:
+        if runs.count(run) > 1:
+            raise UserError(f"{run} is named twice; name each run once")
 
 
 F = TypeVar("F", bound=ModelsFlags)

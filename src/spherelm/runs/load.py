@@ -7,6 +7,7 @@ nothing from a folder is executed: weights are safetensors, all else is JSON and
 from __future__ import annotations
 
 import time
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -31,7 +32,7 @@ from spherelm.runs.run_dir import RunDir
 
 
 @dataclass(frozen=True)
-class Saved:
+class Saved(ABC):
     """A saved model that was found but not read yet."""
 
     kind: ClassVar[Literal["checkpoint", "export"]]
@@ -52,13 +53,13 @@ class Saved:
         """Where its tokenizer lies, if it has one of its own."""
         return self.folder
 
+    @abstractmethod
     def own_tokenizer(self) -> Tokenizer | None:
         """The tokenizer that was saved with it, if one was."""
-        raise NotImplementedError
 
+    @abstractmethod
     def fill(self, model: Transformer) -> None:
         """Give `model`, which has its shape and dtypes, its weights."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True)

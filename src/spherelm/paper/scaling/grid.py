@@ -7,7 +7,6 @@ with its own starting values; a `Point` is one run of an arm. Whatever is not nG
 
 from __future__ import annotations
 
-import dataclasses
 import fnmatch
 import math
 from collections.abc import Mapping, Sequence
@@ -193,11 +192,6 @@ def chosen(pattern: str) -> list[Point]:
     if not found:
         raise UserError(f"no run is called {pattern!r}; --list names them all")
     return found
-
-
-def with_data(run: RunConfig, path: str) -> RunConfig:
-    """The run on the tokens in a folder."""
-    return dataclasses.replace(run, data=dataclasses.replace(run.data, path=path))
 
 
 def tokens_of(points: Sequence[Point]) -> int:
