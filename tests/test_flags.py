@@ -49,10 +49,12 @@ MISTAKES = {
         "r --out o --mod slow": "there is no option --mod; did you mean --mode?",
         "r --out o --mod=slow": "there is no option --mod=slow; did you mean --mode?",
         "r --out o --widht 3": "there is no option --widht; did you mean --section.width?",
-        "r --out o --section.normed": "did you mean --section.no-normed?",
+        "r --out o --section.no-norm": "did you mean --section.no-normed?",
         "r --out o --zzz": "there is no option --zzz (",
         "r --out o --run r": "there is no option --run (",
         "r --out o more": "'more' is one word too many",
+        "r --out o --section.no-normed more": "takes no value, not 'more'; leave that out",
+        "r --out o --section.normed=no": "'no'; did you mean --section.no-normed?",
     },
     _errors.MissingArgs: {
         "r": "--out must be given (",
@@ -100,9 +102,9 @@ def test_a_mistake_is_one_line_however_wide_the_terminal_is(
 
 
 def test_an_event_that_is_not_known_yet_is_no_empty_line() -> None:
-    from spherelm.flags import _explain
+    from spherelm.flags.mistakes import explain
 
-    assert "cannot be understood (ParseErrorEvent)" in _explain(
+    assert "cannot be understood (ParseErrorEvent)" in explain(
         _errors.ParseErrorEvent("spherelm verb"), [], Flags("r", "o")
     )
 
@@ -113,6 +115,14 @@ def test_defaults_may_be_others() -> None:
 
 
 def test_a_flag_is_given_whatever_its_value_and_spelling() -> None:
-    argv = long_forms(["--steps", "8", "--section.steps_of_warmup=1", "a_b"], {"--steps": "--t.s"})
-    assert argv == ["--t.s", "8", "--section.steps-of-warmup=1", "a_b"]
-    assert given(argv) == {"t.s", "section.steps_of_warmup"}
+    words = ["--steps", "8", "--section.steps_of_warmup=1", "a_b", "--section.no-normed"]
+    argv = long_forms(words, {"--steps": "--t.s"})
+    assert argv == ["--t.s", "8", "--section.steps-of-warmup=1", "a_b", "--section.no-normed"]
+    assert given(argv) == {"t.s", "section.steps_of_warmup", "section.normed"}
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_a_switch_has_both_forms_whatever_its_default(default: bool) -> None:
+    for word, value in {"--section.normed": True, "--section.no_normed": False}.items():
+        flags = parse(Flags, ["r", "--out", "o", word], "verb", section=Section(normed=default))
+        assert flags.section.normed is value

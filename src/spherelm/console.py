@@ -1,13 +1,89 @@
-"""The one way to print tables and bars: names are shown as they are, never read as markup."""
+"""The one way to print: text that fits the terminal, tables, and letters that it can show."""
 
 from __future__ import annotations
 
+import codecs
 import json
+import shutil
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+WIDEST = 100
+"""Columns of text that are still easy to read."""
+SIDE_BY_SIDE = 60
+"""Columns from which on there is room for a flag and its help beside each other."""
+
+LETTERS = {
+    "·": "*", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "←": "<-", "…": "...", "‖": "|",
+    "≤": "<=", "≥": ">=", "≈": "~", "±": "+-", "°": " degrees", "√": "sqrt", "∞": "inf", "ᵀ": "^T",
+    "‘": "'", "’": "'", "“": '"', "”": '"', "•": "*", "█": "#", "━": "-", "╸": "-", "╺": "-",
+    "α": "alpha", "β": "beta", "ν": "nu", "ρ": "rho", "σ": "sigma", "\u00a0": " ", "²": "^2",
+}  # fmt: skip
+"""What is written in place of a letter that the output cannot show."""
+
+
+def plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """For output in ASCII: letters of `LETTERS` by others, all else by its number in Python."""
+    assert isinstance(error, UnicodeEncodeError)
+    cannot = error.object[error.start : error.end]
+    shown = (LETTERS.get(c) or c.encode("ascii", "backslashreplace").decode() for c in cannot)
+    return "".join(shown), error.end
+
+
+PLAIN = "spherelm.plain"
+"""Name of that way to treat what cannot be encoded, as streams take it for `errors`."""
+codecs.register_error(PLAIN, plain_letters)
+
+
+def text_width() -> int:
+    """Columns for text: the terminal's, or COLUMNS, but no more than can be read."""
+    return max(20, min(WIDEST, shutil.get_terminal_size().columns))
+
+
+def paragraph(text: str, indent: int = 0) -> str:
+    """Text whose lines end where the terminal does, whatever lines it was written in."""
+    return textwrap.fill(
+        " ".join(text.split()),
+        text_width(),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def command(line: str) -> str:
+    """A command to be typed, indented; one too long for the terminal is continued by backslash."""
+    width = text_width() - 2  # a space and the backslash
+    lines = textwrap.wrap(
+        line,
+        width,
+        initial_indent="    ",
+        subsequent_indent="        ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return " \\\n".join(lines)
+
+
+def entries(title: str, items: Sequence[tuple[str, str]]) -> str:
+    """Words with their meaning: in two columns, or on a narrow terminal below each other."""
+    width = text_width()
+    beside = min(30, max((len(word) for word, _ in items), default=0) + 4)
+    indent = beside if width >= SIDE_BY_SIDE else 6
+    lines = [paragraph(title)] if title else []
+    for word, meaning in items:
+        explained = paragraph(meaning, indent)
+        head = f"  {word}"
+        if width >= SIDE_BY_SIDE and len(head) + 2 <= indent:
+            lines.append(f"{head:<{indent}}{explained[indent:]}")
+        else:
+            lines += [head, explained] if meaning else [head]
+    return "\n".join(lines)
 
 
 def open_console(*, stderr: bool = False, width: int | None = None) -> Console:
@@ -32,20 +108,67 @@ def print_table(
     """A table on stdout: names in the first column, numbers to the right in the others.
 
     `words` are columns of the head that hold words, not numbers. Lines are broken to fit the
-    terminal, unless another `width` is given.
+    terminal, unless another `width` is given; no number is: a table too wide for that is written
+    as a list, the columns of each row below each other.
     """
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, caption=caption, show_header=head is not None)
+    console, rows = open_console(width=width), list(rows)
+    if head is not None and width is None and not _fits(rows, head, words, console.width):
+        _print_list(console, title, rows, head, caption)
+        return
+    # Titles are texts of their own style: rich would set them in italics, which few terminals have.
+    table = Table(
+        title=None if title is None else Text(title, "bold"),
+        caption=None if caption is None else Text(caption),
+        show_header=head is not None,
+    )
     for i, name in enumerate(head or ("", "")):
         if i == 0:
-            table.add_column(name, style="bold", no_wrap=width is not None)
+            table.add_column(name, style="bold", no_wrap=width is not None, overflow="fold")
         else:
             side: Literal["left", "right"] = "left" if name in words else "right"
-            table.add_column(name, justify=side, no_wrap=width is not None)
+            one_line = width is not None or (head is not None and name not in words)
+            table.add_column(name, justify=side, no_wrap=one_line, overflow="fold")
     for row in rows:
         table.add_row(*row)
-    open_console(width=width).print(table)
+    console.print(table)
+
+
+NARROWEST_NAME = 12
+"""Columns that the names of a table may be broken to."""
+
+
+def _fits(
+    rows: Sequence[Sequence[str]], head: Sequence[str], words: Collection[str], width: int
+) -> bool:
+    """Whether all numbers fit on one line each; names, words and heads may be broken."""
+    needed = 1
+    for column, name in enumerate(head):
+        cells = [len(row[column]) for row in rows]
+        longest_word = max((len(word) for word in name.split()), default=0)
+        may_break = column == 0 or name in words
+        cell = max(cells, default=0)
+        needed += 3 + max(longest_word, min(cell, NARROWEST_NAME) if may_break else cell)
+    return needed <= width
+
+
+def _print_list(
+    console: Console,
+    title: str | None,
+    rows: Sequence[Sequence[str]],
+    head: Sequence[str],
+    caption: str | None,
+) -> None:
+    blocks = [] if title is None else [title]
+    for row in rows:
+        lines = [row[0]]
+        lines += [f"  {name}: {cell}" for name, cell in zip(head[1:], row[1:], strict=True) if cell]
+        blocks.append("\n".join(lines))
+    if caption is not None:
+        blocks.append(caption)
+    console.print("\n".join(blocks))
 
 
 def show(result: Mapping[str, object], as_json: bool, in_words: Callable[[], None]) -> int:

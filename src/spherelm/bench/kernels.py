@@ -15,21 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherelm.bench.report import DeviceFlags, Report, Table, environment
+from spherelm.bench.flags import KernelsFlags as Flags
+from spherelm.bench.report import Report, Table, environment
 from spherelm.bench.timing import Timing, measure
 from spherelm.model.rope import rope_table
 from spherelm.ops import reference
 from spherelm.ops.device import choose_device
-
-
-@dataclass(frozen=True)
-class Flags(DeviceFlags):
-    """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
-
-    tokens: int | None = None
-    """Tokens of the batch. Unset: 32768 on CUDA, else 1024."""
-    d_model: int | None = None
-    """Width of the model. Unset: 1024 on CUDA, else 128."""
 
 
 @dataclass(frozen=True)

@@ -12,28 +12,6 @@ import torch
 
 from spherelm import __version__
 from spherelm.console import print_table
-from spherelm.validate import check_fields
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchFlags:
-    """Flags of every benchmark."""
-
-    json: bool = False
-    """Print one JSON object."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "--")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceFlags(BenchFlags):
-    """Flags of a benchmark of a device."""
-
-    device: str = "auto"
-    """cpu, cuda, or auto for the fastest there is."""
-    repeats: int = 20
-    """How many runs are timed, after some that are not."""
 
 
 class Table(NamedTuple):

@@ -23,9 +23,14 @@ if TYPE_CHECKING:
     from spherelm.saved import Saved
     from spherelm.training.loop import TrainResult
 
-MORE_SHORT_FORMS = {
-    "--checkpoint-every": "--train.checkpoint-every",
+TRAIN_SHORT_FORMS = {
+    "--data": "--data.path",
+    "--steps": "--train.steps",
     "--lr": "--optim.lr",
+    "--batch-size": "--train.batch-size",
+    "--context": "--model.context",
+    "--checkpoint-every": "--train.checkpoint-every",
+    **SHORT_FORMS,
 }
 WARMUP, VOCABULARY = "optim.warmup_steps", "model.vocab_size"
 """Fields that follow the run's length and the data, unless somebody has set them."""
@@ -36,8 +41,9 @@ class TrainFlags:
     """Train a GPT or an nGPT.
 
     Values come from the preset, then the TOML file of --config, then flags; every field of the
-    configuration is a flag. Short forms: --data, --steps, --seed, --device, --checkpoint-every and
-    --lr for the fields of that name.
+    configuration is a flag, and its default below is that of the preset.
+
+        spherelm train --data tokens --out runs/mine --steps 2000
     """
 
     out: str
@@ -68,9 +74,9 @@ class TrainFlags:
 def main(argv: list[str]) -> int:
     if not launcher.is_first():  # before torch is imported: what it warns of, the first one says
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    argv = long_forms(argv, SHORT_FORMS | MORE_SHORT_FORMS)
+    argv = long_forms(argv, TRAIN_SHORT_FORMS)
     base = _base(argv)
-    flags = parse(TrainFlags, argv, "train", **_sections(base.config))
+    flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, **_sections(base.config))
     sections, note = _sections(flags), None
     if WARMUP not in base.given:
         sections["optim"], note = base.with_warmup(flags)
