@@ -24,8 +24,8 @@ class PrepareFlags(PrepareSettings):
     """
 
     inputs: tyro.conf.Positional[tuple[str, ...]]
-    """Files (text, .jsonl, .parquet, nanoGPT's .bin; .gz, .bz2 and .xz too), folders, globs, - for
-    stdin, or hf:NAME[:CONFIG[:SPLIT]] such as hf:Skylion007/openwebtext."""
+    """Files (text, .jsonl, .parquet, nanoGPT's .bin; .gz, .bz2, .xz and .zst too), folders, globs,
+    - for stdin, or hf:NAME[:CONFIG[:SPLIT]] such as hf:Skylion007/openwebtext."""
     out: str
     """Folder to write."""
     json: bool = False
