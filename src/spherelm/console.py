@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import itertools
 import json
 import shutil
 import textwrap
@@ -108,67 +109,89 @@ def print_table(
     """A table on stdout: names in the first column, numbers to the right in the others.
 
     `words` are columns of the head that hold words, not numbers. Lines are broken to fit the
-    terminal, unless another `width` is given; no number is: a table too wide for that is written
-    as a list, the columns of each row below each other.
+    terminal, unless another `width` is given; no number is: a table too wide for that has no
+    frames, or is a list, the columns of each row below each other.
     """
     from rich.table import Table
     from rich.text import Text
 
     console, rows = open_console(width=width), list(rows)
-    if head is not None and width is None and not _fits(rows, head, words, console.width):
-        _print_list(console, title, rows, head, caption)
+    least = _least_widths(rows, head or ("", ""), words)
+    if head is not None and width is None and sum(least) + 3 * len(least) >= console.width:
+        bare = sum(least) + GAP * (len(least) - 1) <= console.width
+        lines = _columns(rows, head, words, least, console.width) if bare else _list(rows, head)
+        around = ([] if title is None else [title], [] if caption is None else [caption])
+        console.print("\n".join([*around[0], *lines, *around[1]]))
         return
-    # Titles are texts of their own style: rich would set them in italics, which few terminals have.
     table = Table(
         title=None if title is None else Text(title, "bold"),
         caption=None if caption is None else Text(caption),
         show_header=head is not None,
     )
-    for i, name in enumerate(head or ("", "")):
-        if i == 0:
-            table.add_column(name, style="bold", no_wrap=width is not None, overflow="fold")
-        else:
-            side: Literal["left", "right"] = "left" if name in words else "right"
-            one_line = width is not None or (head is not None and name not in words)
-            table.add_column(name, justify=side, no_wrap=one_line, overflow="fold")
+    for i, (name, narrowest) in enumerate(zip(head or ("", ""), least, strict=True)):
+        side: Literal["left", "right"] = "left" if i == 0 or name in words else "right"
+        table.add_column(
+            name,
+            style="bold" if i == 0 else "none",
+            justify=side,
+            no_wrap=width is not None,
+            min_width=None if head is None else narrowest,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*row)
     console.print(table)
 
 
-NARROWEST_NAME = 12
-"""Columns that the names of a table may be broken to."""
+GAP = 2
+"""Spaces between the columns of a table without frames."""
+NARROWEST_NAME = 16
+"""Columns that names and words in a table may be broken to."""
 
 
-def _fits(
-    rows: Sequence[Sequence[str]], head: Sequence[str], words: Collection[str], width: int
-) -> bool:
-    """Whether all numbers fit on one line each; names, words and heads may be broken."""
-    needed = 1
+def _least_widths(
+    rows: Sequence[Sequence[str]], head: Sequence[str], words: Collection[str]
+) -> list[int]:
+    """The columns that each needs: for whole numbers, and for names, words and heads in parts."""
+    least = []
     for column, name in enumerate(head):
-        cells = [len(row[column]) for row in rows]
-        longest_word = max((len(word) for word in name.split()), default=0)
+        longest = max((len(row[column]) for row in rows), default=0)
         may_break = column == 0 or name in words
-        cell = max(cells, default=0)
-        needed += 3 + max(longest_word, min(cell, NARROWEST_NAME) if may_break else cell)
-    return needed <= width
+        title = max((len(word) for word in name.split()), default=0)
+        least.append(max(title, min(longest, NARROWEST_NAME) if may_break else longest))
+    return least
 
 
-def _print_list(
-    console: Console,
-    title: str | None,
+def _columns(
     rows: Sequence[Sequence[str]],
     head: Sequence[str],
-    caption: str | None,
-) -> None:
-    blocks = [] if title is None else [title]
+    words: Collection[str],
+    least: Sequence[int],
+    width: int,
+) -> list[str]:
+    """A table without frames; what is left of the width goes to the names."""
+    longest = max(len(row[0]) for row in (head, *rows))
+    spare = width - sum(least) - GAP * (len(least) - 1)
+    widths = [min(longest, least[0] + spare), *least[1:]]
+    lines = []
+    for row in (head, *rows):
+        cells = [textwrap.wrap(cell, room) or [""] for cell, room in zip(row, widths, strict=True)]
+        for parts in itertools.zip_longest(*cells, fillvalue=""):
+            shown = [
+                f"{part:<{room}}" if i == 0 or head[i] in words else f"{part:>{room}}"
+                for i, (part, room) in enumerate(zip(parts, widths, strict=True))
+            ]
+            lines.append((" " * GAP).join(shown).rstrip())
+    return lines
+
+
+def _list(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
+    """A row after another, each column on a line of its own."""
+    lines = []
     for row in rows:
-        lines = [row[0]]
-        lines += [f"  {name}: {cell}" for name, cell in zip(head[1:], row[1:], strict=True) if cell]
-        blocks.append("\n".join(lines))
-    if caption is not None:
-        blocks.append(caption)
-    console.print("\n".join(blocks))
+        named = zip(head[1:], row[1:], strict=True)
+        lines += [row[0], *(f"  {name}: {cell}" for name, cell in named if cell)]
+    return lines
 
 
 def show(result: Mapping[str, object], as_json: bool, in_words: Callable[[], None]) -> int:

@@ -351,7 +351,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert environment["spherelm"] == __version__
     assert environment["torch"] == torch.__version__
     assert environment["lm_eval"] == version("lm_eval")
-    assert "threads" in environment["device"]
+    assert "thread" in environment["device"]
     kept = (out / "answers.jsonl").read_text()
     assert main([*arguments, *options]) == 0
     assert json.loads(capsys.readouterr().out) == report

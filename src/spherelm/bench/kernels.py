@@ -53,7 +53,8 @@ def run(flags: Flags) -> Report:
     for r in results:
         best = r.kernel or r.reference
         times = [str(t) if t is not None else "" for t in (r.reference, r.compiled, r.kernel)]
-        rows.append([r.operation, *times, f"{r.bytes_moved / best.median / 1e6:,.0f}"])
+        speed = r.bytes_moved / best.median / 1e6
+        rows.append([r.operation, *times, f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"])
     columns = ["", "plain ms", "plain, compiled", "kernel", "GB/s of the best"]
     table = Table("Forward and backward: median (quartiles)", columns, rows)
     return Report(environment(device), {"kernels": [asdict(r) for r in results]}, [table])

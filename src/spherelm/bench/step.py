@@ -99,10 +99,10 @@ def _tables(results: Sequence[StepResult], on_cuda: bool) -> list[Table]:
                 str(r.step_ms),
                 "" if other is None else f"{r.step_ms.median / other.step_ms.median:.3f}",
                 f"{r.tokens_per_s:,.0f}",
-                f"{r.tflops:,.1f}",
+                f"{r.tflops:,.1f}" if r.tflops >= 10 else f"{r.tflops:.2g}",
                 f"{r.mfu:.1%}" if on_cuda else "",
                 "" if r.peak_gib is None else f"{r.peak_gib:.2f}",
-                f"{r.first_step_s:.1f}",
+                f"{r.first_step_s:.2g}",
             ]
         )
     columns = ["", "step ms", "/ GPT", "tokens/s", "TFLOP/s", "MFU", "peak GiB", "first step s"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 
 from spherelm import console
 from spherelm.bench import flags
@@ -26,6 +27,7 @@ def main(argv: list[str]) -> int:
     if what not in BENCHMARKS:
         raise UserError(f"there is no benchmark {what!r}; {nearest(what, BENCHMARKS)}")
     parsed = parse(BENCHMARKS[what], rest, f"bench {what}")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # torch's profiler says when it starts and stops
     importlib.import_module(f"spherelm.bench.{what}").run(parsed).print(parsed.json)
     return 0
 

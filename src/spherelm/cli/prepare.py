@@ -59,17 +59,19 @@ def _progress() -> Iterator[Report]:
     with Progress(
         *columns, console=console, transient=True, disable=not console.is_terminal
     ) as bar:
-        task = bar.add_task("reading", total=None, made="")
+        bar.add_task("reading", total=None, made="")
 
         def report(done: Done) -> None:
-            elapsed = bar.tasks[0].elapsed
-            made = ""
+            task = bar.tasks[0]
+            if task.description != done.stage:  # each stage counts from where it begins
+                bar.remove_task(task.id)
+                bar.add_task(done.stage, total=done.size, completed=done.read, made="")
+                return
+            elapsed, made = task.elapsed, ""
             if done.tokens and elapsed:
                 rate = done.text_bytes / elapsed / 1e6
                 made = f"{done.tokens / 1e6:,.1f} M tokens, {rate:.1f} MB/s"
-            bar.update(
-                task, description=done.stage, completed=done.read, total=done.size, made=made
-            )
+            bar.update(task.id, completed=done.read, total=done.size, made=made)
 
         yield report
 
