@@ -82,6 +82,9 @@ def test_every_command_names_verbs_and_flags_that_exist() -> None:
         for word in words[1:]:
             flag = word.split("=")[0]
             if flag.startswith("--") and not (words[0] == "train" and flag in short):
-                assert f"{flag} " in pages[tuple(verbs)].replace("\n", " "), f"{page}: {flag}"
+                section, dot, name = flag.removeprefix("--").rpartition(".")
+                switch = f"--{section}{dot}[no-]{name.removeprefix('no-')}"  # both of its forms
+                shown = pages[tuple(verbs)].replace("\n", " ")
+                assert f"{flag} " in shown or f"{switch} " in shown, f"{page}: {flag}"
                 checked += 1
     assert checked > 10
