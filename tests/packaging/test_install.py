@@ -65,5 +65,5 @@ def test_the_demo_runs_from_the_wheel(versions: str, environment: Path, tmp_path
     assert "usage: spherelm" in run("spherelm", "--help")
     demo = ("--preset", "debug", "--steps", "20", "--out", "demo", "--json")
     result = json.loads(run("spherelm", "compare", *demo))
-    assert {side["arch"] for side in result["sides"]} == {"gpt", "ngpt"}
+    assert {"gpt", "ngpt"} <= result.keys()
     assert "<svg" in (tmp_path / "demo" / "report.html").read_text(encoding="utf-8")
