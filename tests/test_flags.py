@@ -58,7 +58,7 @@ MISTAKES = {
     },
     _errors.MissingArgs: {
         "r": "--out must be given (",
-        "": "--out and A folder with a run must be given (",
+        "": "--out and RUN must be given (",
         "r --oot o": "there is no option --oot; did you mean --out?",
     },
     _errors.InvalidChoice: {
@@ -107,6 +107,19 @@ def test_an_event_that_is_not_known_yet_is_no_empty_line() -> None:
     assert "cannot be understood (ParseErrorEvent)" in explain(
         _errors.ParseErrorEvent("spherelm verb"), [], Flags("r", "o")
     )
+
+
+def test_a_flag_for_several_values_needs_one() -> None:
+    """As with a shell's variable that is empty: nothing is not the same as unset."""
+    for argv in (["r", "--out", "o", "--sizes"], ["r", "--sizes", "--out", "o"]):
+        with pytest.raises(UserError, match="--sizes needs a value"):
+            parse(Flags, argv, "verb")
+    assert parse(Flags, ["r", "--out", "o"], "verb").sizes == ()
+
+
+def test_a_short_form_may_be_meant() -> None:
+    with pytest.raises(UserError, match=r"no option --widt; did you mean --width\?"):
+        parse(Flags, ["r", "--out", "o", "--widt", "3"], "verb", {"--width": "--section.width"})
 
 
 def test_defaults_may_be_others() -> None:

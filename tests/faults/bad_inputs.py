@@ -347,7 +347,7 @@ PECULIAR = (
     row("prepare text.txt --out data --field content", says="was begun with"),
     row(f"{PREPARE} --end-of-document STOP --tokenizer bpe/tokenizer", says="has no token 'STOP'"),
     # eval
-    row("eval", says="or an exported folder must be given"),
+    row("eval", says="eval needs at least one run, checkpoint or exported folder"),
     row("eval run --text nowhere.txt", says="cannot read the text nowhere.txt"),
     row("eval run --text books", says="cannot read the text books"),
     row("eval run --text binary.txt", says="binary.txt is not a text in UTF-8"),
@@ -403,9 +403,9 @@ PECULIAR = (
     row(f"{TASKS} --out text.txt", says="text.txt is a file; --out must be a folder"),
     row(f"{TASKS} --out text.txt/below", says="cannot write text.txt/below: Not a directory"),
     # generate
-    row("generate", says="or an exported folder must be given"),
+    row("generate", says="RUN must be given ("),
     row("export", says="--out and A run directory"),
-    row("import --out new", says="The exported folder must be given"),
+    row("import --out new", says="FOLDER must be given ("),
     row("generate run --prompts nowhere.txt", says="cannot read prompts from nowhere.txt"),
     row("generate run --prompts books", says="cannot read prompts from books"),
     row("generate run --prompts binary.txt", says="cannot read prompts from binary.txt"),

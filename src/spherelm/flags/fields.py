@@ -46,6 +46,12 @@ def is_positional(field: dataclasses.Field[Any]) -> bool:
     return "Positional" in str(field.type)
 
 
+def word_of(flags: type[Any], name: str) -> str:
+    """How a word without a flag is called: by its value, or by its name where it is a choice."""
+    kind = kinds(flags)[name]
+    return name.upper() if kind.choices else kind.value(name)
+
+
 def flag_of(name: str, prefix: str = "--", off: bool = False) -> str:
     """The flag of a field in the section that `prefix` names; `off` is the other of a pair."""
     return f"{prefix}{'no-' if off else ''}{dashed(name)}"

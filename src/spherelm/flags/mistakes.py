@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import difflib
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from spherelm.flags.fields import spellings
+from spherelm.flags.fields import spellings, word_of
 from spherelm.flags.words import value_of
 
 if TYPE_CHECKING:
@@ -30,41 +30,43 @@ def refusing(refuse: Callable[[ParseErrorEvent], None]) -> AbstractContextManage
     return on_parse_error(refuse)
 
 
-def explain(event: ParseErrorEvent, argv: list[str], flags: Any) -> str:
+def explain(
+    event: ParseErrorEvent, argv: list[str], flags: Any, short_forms: Iterable[str] = ()
+) -> str:
     """What is wrong with a command line, from the event in which tyro says so."""
     from tyro import _errors as tyro
 
+    known = [*short_forms, *spellings(flags)]
     if isinstance(event, tyro.UnrecognizedArgs):
-        return _unknown(event.tokens, argv, flags)
+        return _unknown(event.tokens, argv, known)
     if isinstance(event, tyro.MissingArgs):
         if event.unrecognized_tokens:  # --oot for --out: what is there tells more
-            return _unknown(event.unrecognized_tokens, argv, flags)
+            return _unknown(event.unrecognized_tokens, argv, known)
         missing = [each.arg for each in event.missing_arguments]
         missing.sort(key=lambda argument: argument.is_positional())
-        names = (_name(argument) for argument in missing)
+        names = (_name(argument, flags) for argument in missing)
         return f"{' and '.join(names)} must be given"
     if isinstance(event, tyro.InvalidChoice):
         choices = ", ".join(event.choices)
-        return f"{_name(event.argument)} must be one of {choices}, not {event.value!r}"
+        return f"{_name(event.argument, flags)} must be one of {choices}, not {event.value!r}"
     if isinstance(event, tyro.BadValue):
-        return f"{_name(event.argument)} needs a value"
+        return f"{_name(event.argument, flags)} needs a value"
     if isinstance(event, tyro.InstantiationFailure):
         if event.argument is None:  # all could be read, and the dataclass refused it
             return event.message
-        return _not_a_value(event.argument, event.message, argv)
+        return _not_a_value(_name(event.argument, flags), event.argument, event.message, argv)
     return f"the options cannot be understood ({type(event).__name__})"
 
 
-def _name(argument: ArgumentDefinition) -> str:
-    """The flag as it is typed; for a word without one what it is, by the start of its help."""
+def _name(argument: ArgumentDefinition, flags: Any) -> str:
+    """The flag as it is typed; a word without one as the help calls it."""
     if not argument.is_positional():
         return argument.lowered.name_or_flags[0]
-    text = argument.field.helptext
-    return str(text() if callable(text) else text).partition(". ")[0].rstrip(".")
+    return word_of(type(flags), argument.field.intern_name)
 
 
-def _not_a_value(argument: ArgumentDefinition, reason: str, argv: list[str]) -> str:
-    name, kinds = _name(argument), argument.lowered.metavar or ""
+def _not_a_value(name: str, argument: ArgumentDefinition, reason: str, argv: list[str]) -> str:
+    kinds = argument.lowered.metavar or ""
     number = "whole number" if "INT" in kinds else "number" if "FLOAT" in kinds else None
     if number is None:
         return f"{name}: {reason}"
@@ -73,10 +75,9 @@ def _not_a_value(argument: ArgumentDefinition, reason: str, argv: list[str]) -> 
     return f"{name} must be a {number}, not {value_of(name, argv)!r}"
 
 
-def _unknown(words: list[str], argv: list[str], flags: Any) -> str:
+def _unknown(words: list[str], argv: list[str], known: list[str]) -> str:
     """The first flag that is none, with the nearest that is one; else the word that is too many."""
     wrong = next((word for word in words if word.startswith("--")), None)
-    known = list(spellings(flags))
     if wrong is None:
         switch = _switch_before(words[0], argv, known)
         if switch is not None:

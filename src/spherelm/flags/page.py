@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spherelm import console
-from spherelm.flags.fields import dashed, docs, flag_of, in_order, is_positional, kinds
+from spherelm.flags.fields import dashed, docs, flag_of, in_order, is_positional, kinds, word_of
 
 Entry = tuple[str, str]
 """What is typed, and what it is for."""
@@ -25,7 +25,7 @@ def page(flags: Any, verb: str, short_forms: Mapping[str, str], required: frozen
     words, must, may = [], [], []
     for field in in_order(kind):
         if is_positional(field):
-            words.append((kinds(kind)[field.name].value(field.name), docs(kind)[field.name]))
+            words.append((word_of(kind, field.name), docs(kind)[field.name]))
         elif field.name in required:
             must.append(_entry(flags, field.name, note="required"))
         elif not dataclasses.is_dataclass(getattr(flags, field.name)):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spherelm.errors import UserError
 from spherelm.flags.fields import PATHS, dashed, is_positional
-from spherelm.flags.words import long_forms
+from spherelm.flags.words import given, long_forms
 
 if TYPE_CHECKING:
     from tyro._errors import ParseErrorEvent
@@ -55,12 +55,15 @@ def parse(
     from spherelm.flags.mistakes import explain, refusing
 
     def refuse(event: ParseErrorEvent) -> None:
-        message = explain(event, argv, start)
+        message = explain(event, argv, start, short_forms)
         raise UserError(f"{message} (spherelm {verb} --help lists the options)")
 
     with refusing(refuse):
         values = tyro.cli(flags, args=argv, prog=f"spherelm {verb}", default=start)
     _refuse_empty_names(values)
+    for name in given(argv):
+        if getattr(values, name, None) == ():
+            raise UserError(f"--{dashed(name)} needs a value")
     return values
 
 
