@@ -15,6 +15,7 @@ from spherelm import cpu_isa, presets
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
 from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
+from spherelm.errors import UserError
 from spherelm.flags import SHORT_FORMS, given, long_forms, parse, value_of
 from spherelm.model.config import ModelConfig
 
@@ -77,6 +78,8 @@ def main(argv: list[str]) -> int:
     argv = long_forms(argv, TRAIN_SHORT_FORMS)
     base = _base(argv)
     flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, **_sections(base.config))
+    if flags.model.arch == "gpt" and "model.qk_norm" in given(argv):
+        raise UserError("--model.qk-norm is nGPT's; GPT's is --model.gpt-qk-norm")
     sections, note = _sections(flags), None
     if WARMUP not in base.given:
         sections["optim"], note = base.with_warmup(flags)
