@@ -450,6 +450,7 @@ PECULIAR = (
     # bench and info
     row("bench stpe", says="did you mean 'step'?"),
     row("bench", "", says="there is no benchmark ''"),
+    row(f"{KERNELS} --d-model 8", says="--d-model must be a multiple of 64"),
     row("bench step --archs", says="--archs"),
     row("bench step --sizes ngpt-debug --device cpu", says="unknown preset"),
     row("bench decode --size", "", "--device", "cpu", says="unknown preset"),

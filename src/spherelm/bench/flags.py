@@ -63,7 +63,12 @@ class KernelsFlags(DeviceFlags):
     tokens: int | None = None
     """Tokens of the batch. Unset: 32768 on CUDA, else 1024."""
     d_model: int | None = None
-    """Width of the model. Unset: 1024 on CUDA, else 128."""
+    """Width of the model, in heads of 64. Unset: 1024 on CUDA, else 128."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.d_model is not None and self.d_model % 64:
+            raise UserError(f"--d-model must be a multiple of 64, not {self.d_model}")
 
 
 @dataclass(frozen=True)
