@@ -87,7 +87,7 @@ def entries(title: str, items: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def open_console(*, stderr: bool = False, width: int | None = None) -> Console:
+def open_console(*, stderr: bool = False) -> Console:
     """A console for stdout or stderr. Its texts are plain; for style give `rich.text.Text`."""
     from rich.console import Console
 
@@ -95,7 +95,7 @@ def open_console(*, stderr: bool = False, width: int | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             raise  # the BrokenPipeError in hand, of which rich would make an exit with status 1
 
-    return Plain(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+    return Plain(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
 def print_table(
@@ -104,24 +104,22 @@ def print_table(
     head: Sequence[str] | None = None,
     words: Collection[str] = (),
     caption: str | None = None,
-    width: int | None = None,
 ) -> None:
     """A table on stdout: names in the first column, numbers to the right in the others.
 
     `words` are columns of the head that hold words, not numbers. Lines are broken to fit the
-    terminal, unless another `width` is given; no number is: a table too wide for that has no
-    frames, or is a list, the columns of each row below each other.
+    terminal, but no number is: a table too wide for that has no frames, or is a list, the columns
+    of each row below each other.
     """
     from rich.table import Table
     from rich.text import Text
 
-    console, rows = open_console(width=width), list(rows)
+    console, rows = open_console(), list(rows)
     least = _least_widths(rows, head or ("", ""), words)
-    if head is not None and width is None and sum(least) + 3 * len(least) >= console.width:
+    if head is not None and sum(least) + 3 * len(least) >= console.width:
         bare = sum(least) + GAP * (len(least) - 1) <= console.width
         lines = _columns(rows, head, words, least, console.width) if bare else _list(rows, head)
-        around = ([] if title is None else [title], [] if caption is None else [caption])
-        console.print("\n".join([*around[0], *lines, *around[1]]))
+        console.print("\n".join(filter(None, [title, *lines, caption])))
         return
     table = Table(
         title=None if title is None else Text(title, "bold"),
@@ -134,7 +132,6 @@ def print_table(
             name,
             style="bold" if i == 0 else "none",
             justify=side,
-            no_wrap=width is not None,
             min_width=None if head is None else narrowest,
             overflow="fold",
         )
@@ -158,7 +155,7 @@ def _least_widths(
         longest = max((len(row[column]) for row in rows), default=0)
         may_break = column == 0 or name in words
         title = max((len(word) for word in name.split()), default=0)
-        least.append(max(title, min(longest, NARROWEST_NAME) if may_break else longest))
+        least.append(max(1, title, min(longest, NARROWEST_NAME) if may_break else longest))
     return least
 
 
