@@ -75,6 +75,19 @@ def test_pages_need_no_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("verb", PAGES)
+def test_examples_have_flags_that_exist(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = help_of(verb, 100, monkeypatch)
+    examples = re.findall(r"^    spherelm (.*)$", text, re.MULTILINE)
+    assert examples or verb in ("presets", "reproduce") or " " in verb
+    for line in examples:
+        named = line.split()[0]
+        assert line.startswith(verb), "an example of this verb"
+        text = help_of(verb or named, 100, monkeypatch)
+        if verb != "bench":
+            assert all(f"  {flag} " in text for flag in re.findall(r"--[a-z-]+", line)), line
+
+
 def test_what_people_use_first_is_listed_first(monkeypatch: pytest.MonkeyPatch) -> None:
     text = help_of("train", 80, monkeypatch)
     places = [text.index(f"\n  {flag} ") for flag in ("--out", "--data", "--steps", "--lr")]

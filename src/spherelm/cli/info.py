@@ -22,6 +22,9 @@ class InfoFlags:
 
     With --world-size: the estimated memory on each of so many GPUs, for the preset or, without
     one, for the sizes people train on clusters.
+
+        spherelm info --preset ngpt-0.5b-4k
+        spherelm info --world-size 1 8 64
     """
 
     preset: str | None = None

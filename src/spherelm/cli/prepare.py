@@ -21,6 +21,9 @@ class PrepareFlags(PrepareSettings):
     """Turn text into token shards that `spherelm train --data` reads.
 
     Started again with the same options, it continues where it stopped.
+
+        spherelm prepare books/ notes.jsonl.gz --out tokens
+        spherelm prepare books/ --train-tokenizer 8000 --out tokens
     """
 
     inputs: tyro.conf.Positional[tuple[str, ...]]

@@ -47,7 +47,7 @@ def _description(flags: type[Any]) -> str:
     blocks = (inspect.getdoc(flags) or "").split("\n\n")
     return "\n\n".join(
         "\n".join(console.command(line.strip()) for line in block.split("\n"))
-        if block.startswith("    ")
+        if block.startswith(("    ", "spherelm "))
         else console.paragraph(block)
         for block in blocks
     )
