@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import inspect
 import itertools
 import textwrap
@@ -122,14 +123,27 @@ def kind_of(annotation: Any) -> Kind:
 
 def kinds(flags: type[Any]) -> dict[str, Kind]:
     """The kind of every field."""
-    hints = get_type_hints(flags, include_extras=True)
-    return {field.name: kind_of(hints[field.name]) for field in dataclasses.fields(flags)}
+    return _kinds(flags)  # type: ignore[arg-type]
 
 
 def docs(flags: type[Any]) -> dict[str, str]:
     """The docstring under every field, on one line. Python keeps none: they are read again."""
+    return _docs(flags)  # type: ignore[arg-type]
+
+
+@functools.cache
+def _kinds(flags: Any) -> dict[str, Kind]:
+    hints = get_type_hints(flags, include_extras=True)
+    return {field.name: kind_of(hints[field.name]) for field in dataclasses.fields(flags)}
+
+
+@functools.cache
+def _docs(flags: Any) -> dict[str, str]:
     found: dict[str, str] = {}
-    for kind in filter(dataclasses.is_dataclass, reversed(flags.__mro__)):
+    mro: tuple[type[Any], ...] = flags.__mro__
+    for kind in reversed(mro):
+        if "__dataclass_fields__" not in vars(kind):
+            continue
         tree = ast.parse(textwrap.dedent(inspect.getsource(kind)))
         assert isinstance(tree.body[0], ast.ClassDef)
         for field, after in itertools.pairwise(tree.body[0].body):
