@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from rich.progress import Progress as Bar
 
 from spherelm.cli import prepare as verb
@@ -23,9 +25,11 @@ def test_progress_of_each_stage_counts_from_where_it_begins(
     begin = Bar.__init__
 
     def note(self: Bar, *columns: Any, **settings: Any) -> None:
-        begin(self, *columns, **{**settings, "disable": False, "get_time": lambda: clock[0]})
+        begin(self, *columns, **{**settings, "get_time": lambda: clock[0]})
         bars.append(self)
 
+    terminal = Console(file=io.StringIO(), force_terminal=True)
+    monkeypatch.setattr(verb, "open_console", lambda stderr: terminal)
     monkeypatch.setattr(Bar, "__init__", note)
     monkeypatch.setattr(Bar, "start", lambda self: None)
     with verb._progress() as report:
@@ -63,3 +67,9 @@ def test_a_tokenizer_is_trained_on_the_beginning(
     assert stages == ["reading for the tokenizer", "training the tokenizer", "tokenizing"]
     reading = [done for done in seen if done.stage == stages[0]]
     assert reading[-1].read >= (reading[-1].size or 0) > 2 * reading[0].read
+
+
+def test_there_is_no_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    with verb._progress() as report:
+        report(Progress("tokenizing", 100, 1000))
+    assert capsys.readouterr() == ("", "")

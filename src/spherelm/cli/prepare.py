@@ -59,9 +59,10 @@ def _progress() -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     console = open_console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
         bar.add_task("reading", total=None, made="")
 
         def report(done: Done) -> None:
