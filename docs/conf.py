@@ -13,6 +13,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
+from pygments.lexers import BashLexer
+from sphinx.highlighting import lexers
+
 import spherelm
 
 project = "spherelm"
@@ -39,7 +42,6 @@ suppress_warnings: list[str] = []
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
-autodoc_default_options = {"members": True, "undoc-members": False, "show-inheritance": False}
 python_maximum_signature_line_length = 88
 add_module_names = False
 toc_object_entries_show_parents = "hide"
@@ -55,6 +57,7 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b57a4", "color-brand-content": "#0b57a4"},
     "dark_css_variables": {"color-brand-primary": "#7db7ff", "color-brand-content": "#7db7ff"},
 }
+lexers["console"] = BashLexer()  # commands, without the prompt that Pygments' own waits for
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 

@@ -57,9 +57,7 @@ def ready(lines: list[str]) -> list[str]:
     return result
 
 
-def _process(
-    app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]
-) -> None:
+def _process(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
     lines[:] = ready(lines)
 
 

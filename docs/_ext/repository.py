@@ -12,6 +12,7 @@ import importlib
 import inspect
 import os
 import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +42,13 @@ logger = logging.getLogger(__name__)
 
 
 def line_of(code: str, file: Path) -> int | None:
-    """The line at which `file` has these very lines; None where it does not."""
-    before, found, _ = file.read_text().partition(f"\n{code}")
-    return before.count("\n") + 2 if found else None
+    """The line at which `file` has these very lines, however deep; None where it does not."""
+    for depth in range(0, 24, 4):
+        lines = textwrap.indent(code, " " * depth)
+        before, found, _ = file.read_text().partition(f"\n{lines}")
+        if found:
+            return before.count("\n") + 2
+    return None
 
 
 def _with_lines(text: str, folder: Path) -> str:
