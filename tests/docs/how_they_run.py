@@ -14,18 +14,23 @@ SMALLER = {
 }
 """Pattern and what stands in its place, in this order."""
 
+OTHER_PROGRAMS = {
+    "torchrun": "needs several devices; tests/distributed starts it for real",
+    "make": "takes minutes, or would start these tests",
+    "pip": "needs the network",
+    "pytest": "would start these tests",
+    "python": "a sweep takes hours; tests/compare/test_sweep.py sweeps less",
+    "lm_eval": "needs the network; tests/eval/test_harness.py compares with the harness",
+}
+"""Programs that are not run, and why: `shell.py` knows how to let their own parser read a line."""
+
 ONLY_PARSED = {
-    r"^torchrun ": "needs several devices; tests/distributed starts it for real",
-    r"^make (demo|test|test-slow|install|format|docs)": "takes minutes, or would start these tests",
-    r"^pip install ": "needs the network",
-    r"^(\w+=\S+ )?pytest ": "would start these tests",
     r" hf:": "needs the network; tests/data/test_hub.py reads local datasets",
     r"^spherelm bench ": "takes minutes or a GPU; tests/bench, tests/generation and tests/data "
     "run smaller ones",
     r"^spherelm reproduce scaling --data": "takes a GPU; tests/paper/test_scaling.py rehearses it",
-    r"^python -m spherelm.compare.sweep": "takes hours; tests/compare/test_sweep.py sweeps less",
 }
-"""What is not run, and why: it is read by the program's own parser instead."""
+"""Commands of ours that are not run, and why: they are read by the verb's own parser instead."""
 
 RECORDS = {
     "docs/results/small-models.md",

@@ -53,7 +53,7 @@ def parse(line: str, partly: bool = False) -> None:
     words = shlex.split(re.sub(r"\$\(.*?\)|\$\w+", "1", line))
     while re.fullmatch(r"\w+=.*", words[0]):
         words = words[1:]
-    program, rest = words[0], words[1:]
+    program, rest = words[0].rpartition("/")[2], words[1:]  # .venv/bin/pytest is pytest
     reader: dict[str, Callable[[list[str], bool], None]] = {
         "spherelm": _spherelm,
         "torchrun": _torchrun,

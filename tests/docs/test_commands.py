@@ -29,8 +29,11 @@ def smaller(line: str) -> str:
 
 
 def only_parsed(page: Page, line: str) -> bool:
-    return page.name in how_they_run.RECORDS or any(
-        re.search(pattern, line) for pattern in how_they_run.ONLY_PARSED
+    program = re.sub(r"^(\w+=\S+ )+", "", line).partition(" ")[0].rpartition("/")[2]
+    return (
+        program in how_they_run.OTHER_PROGRAMS
+        or page.name in how_they_run.RECORDS
+        or any(re.search(pattern, line) for pattern in how_they_run.ONLY_PARSED)
     )
 
 
