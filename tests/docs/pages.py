@@ -84,7 +84,7 @@ class Page:
         """Commands inside sentences."""
         for span in SPAN.findall(self.prose):
             words = " ".join(span.split())
-            if re.match(rf"(\w+=\S+ )?({'|'.join(PROGRAMS)}) ", words):
+            if re.match(rf"(\w+=\S+ )?(\S+/)?({'|'.join(PROGRAMS)}) ", words):
                 yield words
 
     @property

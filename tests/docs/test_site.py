@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.docs.pages import PAGES, ROOT
-from tests.inspect.browser import CHROMIUM, browser
-from tests.inspect.browser import Page as Tab
 
 pytest.importorskip("sphinx")
+try:
+    from tests.browser import CHROMIUM, Page, browser
+except ImportError:
+    from tests.inspect.browser import CHROMIUM, Page, browser
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +82,7 @@ def test_equations_are_drawn_by_the_browser(site: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def tab(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+def tab(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
     if CHROMIUM is None:
         pytest.skip("there is no Chromium here")
     with browser(tmp_path_factory.mktemp("profile")) as page:
@@ -89,7 +91,7 @@ def tab(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 
 @pytest.mark.parametrize("name", ["index", "paper-in-code", "coming-from", "api/index"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_a_page_fits_and_is_silent(site: Path, tab: Tab, name: str, width: int) -> None:
+def test_a_page_fits_and_is_silent(site: Path, tab: Page, name: str, width: int) -> None:
     tab.size(width)
     tab.open(site / f"{name}.html")
     assert tab.run("document.documentElement.scrollWidth") <= width
@@ -97,7 +99,7 @@ def test_a_page_fits_and_is_silent(site: Path, tab: Tab, name: str, width: int) 
     assert all(url.startswith(("file:", "data:")) for url in tab.requests)
 
 
-def test_search_works_from_a_folder(site: Path, tab: Tab) -> None:
+def test_search_works_from_a_folder(site: Path, tab: Page) -> None:
     tab.call("Page.navigate", url=f"{(site / 'search.html').as_uri()}?q=retraction")
     results = "document.querySelectorAll('#search-results li').length"
     waiting = (
