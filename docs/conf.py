@@ -41,6 +41,7 @@ suppress_warnings: list[str] = []
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
+autodoc_inherit_docstrings = False  # what torch says of `forward` says nothing of ours
 autodoc_class_signature = "mixed"
 python_maximum_signature_line_length = 88
 add_module_names = False

@@ -18,13 +18,18 @@ try:
 except ImportError:
     from tests.inspect.browser import CHROMIUM, Page, browser
 
+MAKEFILE = (ROOT / "Makefile").read_text()
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built as `make docs` builds it."""
     out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-b", "html"]
-    built = subprocess.run([*command, "docs", str(out)], cwd=ROOT, capture_output=True, text=True)
+    (recipe,) = re.findall(r"^\t\$\(BIN\)/sphinx-build (.*)$", MAKEFILE, re.MULTILINE)
+    assert "-W" in recipe.split()
+    words = recipe.replace("build/site", str(out)).split()
+    command = [sys.executable, "-m", "sphinx", *words]
+    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert built.stderr == ""
     return out
