@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import shutil
 import subprocess
@@ -67,9 +68,11 @@ def here(filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def run_page(page: Page, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+def run_page(
+    page: Page, monkeypatch: pytest.MonkeyPatch, as_it_stands: bool = False
+) -> dict[str, str]:
     """Run all of a page in the folder one is in; returns what each command has printed."""
-    if page.name not in how_they_run.WITH_PNG:
+    if page.name not in how_they_run.WITH_PNG and not as_it_stands:
         monkeypatch.setattr(png, "write", lambda *_: None)
     if page.name in how_they_run.WITH_TOKENS:
         sandbox.add_tokens(Path.cwd())
@@ -84,7 +87,8 @@ def run_page(page: Page, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
             elif only_parsed(page, code):
                 shell.parse(code)
             else:
-                printed[code] = shell.run(smaller(code), monkeypatch)
+                line = code if as_it_stands else smaller(code)
+                printed[code] = shell.run(line, monkeypatch)
         except Exception as error:
             error.add_note(where) if hasattr(error, "add_note") else None
             raise
@@ -135,6 +139,18 @@ def test_own_text(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert text.startswith("Once upon a time")
     assert open_dataset("tokens").vocab_size == 300
     assert load_model("runs/more").config.data.path == "tokens-more"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["docs/own-text.md", "docs/getting-started.md"])
+def test_a_first_hour_as_it_stands(name: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a newcomer does first, at full size: a quarter of an hour on two cores."""
+    sources = [
+        path.read_text(errors="ignore") for path in Path(argparse.__file__).parent.glob("*.py")
+    ]
+    Path("texts/a.txt").write_text("\n<|endoftext|>\n".join(sources[:80]))
+    Path("more/a.txt").write_text("\n<|endoftext|>\n".join(sources[80:100]))
+    run_page(BY_NAME[name], monkeypatch, as_it_stands=True)
 
 
 def test_data(
