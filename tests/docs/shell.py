@@ -152,8 +152,11 @@ def _python(words: list[str], partly: bool) -> None:
     assert words[0] == "-m"
     assert words[1].startswith("spherelm")
     if words[1] == "spherelm":
-        return _spherelm(words[2:], partly)
+        _spherelm(words[2:], partly)
+        return
     module = importlib.import_module(words[1])
+    if partly and not words[2:]:
+        return
     with _stopping_when_parsed(), contextlib.suppress(Parsed):
         module.main(words[2:])
         raise AssertionError(f"{words[1]} reads no flags")

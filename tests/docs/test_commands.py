@@ -16,8 +16,9 @@ from spherelm.saved import load_model
 from tests.docs import how_they_run, sandbox, shell
 from tests.docs.pages import PAGES, Block, Page
 
-KINDS = {"console", "python", "bash", "text", "toml", "json"}
-"""What a block may be; those of the last three are shown, not run."""
+SHOWN = {"", "text", "toml", "json"}
+KINDS = {"console", "python", "bash"} | SHOWN
+"""What a block may be; some are shown, not run."""
 BY_NAME = {page.name: page for page in PAGES}
 RUN = [page for page in PAGES if any(b.kind in ("console", "python", "bash") for b in page.blocks)]
 
@@ -74,7 +75,7 @@ def run_page(
     """Run all of a page in the folder one is in; returns what each command has printed."""
     if page.name not in how_they_run.WITH_PNG and not as_it_stands:
         monkeypatch.setattr(png, "write", lambda *_: None)
-    if page.name in how_they_run.WITH_TOKENS:
+    if re.search(r"--data tokens\b(?!/)", page.text) and "--out tokens" not in page.text:
         sandbox.add_tokens(Path.cwd())
     printed = {}
     for block, code in in_order(page):
@@ -192,11 +193,13 @@ def test_commands_inside_sentences_are_understood(
 def test_every_block_says_what_it_is() -> None:
     for page in PAGES:
         for block in page.blocks:
+            where = f"{page.name}, line {block.line}"
             known = block.kind in KINDS or block.kind.startswith("{")
-            assert known, f"{page.name}, line {block.line}: a block of {block.kind or 'no kind'}"
-            commands = re.search(r"^(spherelm|torchrun) ", block.code, re.MULTILINE)
-            shown = block.kind in ("text", "toml", "json")
-            assert not (shown and commands), f"{page.name}, line {block.line}: nobody runs it"
+            assert known, f"{where}: a block of {block.kind}"
+            commands = re.search(r"^(spherelm|torchrun|python) ", block.code, re.MULTILINE)
+            assert not (block.kind in SHOWN and commands), (
+                f"{page.name}, line {block.line}: nobody runs it"
+            )
 
 
 def test_the_table_has_no_line_too_many() -> None:
@@ -208,5 +211,5 @@ def test_the_table_has_no_line_too_many() -> None:
     for page, replaced in how_they_run.PROGRAMS.items():
         programs = "".join(b.code for b in BY_NAME[page].blocks if b.kind == "python")
         assert all(text in programs for text in replaced), page
-    for table in ("RECORDS", "WITH_TOKENS", "WITH_PNG", "FRAGMENTS", "QUOTED"):
+    for table in ("RECORDS", "WITH_PNG", "FRAGMENTS", "QUOTED"):
         assert set(getattr(how_they_run, table)) <= set(BY_NAME), table
