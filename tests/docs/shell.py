@@ -68,6 +68,8 @@ def parse(line: str, partly: bool = False) -> None:
 
 
 def _spherelm(words: list[str], partly: bool) -> None:
+    if partly and words[0] == "VERB":
+        return
     assert words[0] in VERBS, f"there is no verb {words[0]}"
     said = io.StringIO()
     with _stopping_when_parsed(), contextlib.redirect_stderr(said):
