@@ -13,7 +13,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
-from pygments.lexers import BashLexer
+from pygments.lexers import TextLexer
 from sphinx.highlighting import lexers
 
 import spherelm
@@ -58,7 +58,7 @@ html_theme_options = {
     "light_css_variables": {"color-brand-primary": "#0b57a4", "color-brand-content": "#0b57a4"},
     "dark_css_variables": {"color-brand-primary": "#7db7ff", "color-brand-content": "#7db7ff"},
 }
-lexers["console"] = BashLexer()  # commands, without the prompt that Pygments' own waits for
+lexers["console"] = TextLexer()  # commands: `eval` and `export` are no builtins here
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 
