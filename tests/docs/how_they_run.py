@@ -38,6 +38,7 @@ RECORDS = {
     "docs/results/speed.md",
     "docs/results/decode.md",
     "docs/results/data.md",
+    "docs/results/insides.md",
 }
 """Pages that tell what was run somewhere else: their commands are only parsed."""
 
@@ -72,6 +73,7 @@ RECORDS = {
     "docs/results/speed.md",
     "docs/results/decode.md",
     "docs/results/data.md",
+    "docs/results/insides.md",
 }
 """Pages that tell what was run somewhere else: their commands are only parsed."""
 

@@ -74,11 +74,12 @@ def numbers(text: str) -> set[str]:
 def test_what_the_readme_claims_is_in_the_results() -> None:
     """A number of the front page that its result does not have, or has no longer, is noticed."""
     readme, results = (ROOT / "README.md").read_text(), ROOT / "docs" / "results"
-    study = next(part for part in readme.split("\n\n") if "1.77" in part)
-    assert "one\nseed" in study or "one seed" in study
+    study = next(part for part in readme.split("\n\n") if "docs/results/headline.md" in part)
+    assert "one seed" in " ".join(study.split())
+    claimed = re.findall(r"\d+\.\d+|\d+M", study)
+    assert len(claimed) > 6
     headline = (results / "headline.md").read_text()
-    for number in ("1.77", "0.30", "0.19", "0.15", "46M", "92M"):
-        assert number in study, number
+    for number in claimed:
         assert number in headline, f"headline.md has no {number} (any more)"
     speed = readme.partition("## Speed")[2].partition("## ")[0]
     table = numbers("".join(line for line in speed.splitlines() if line.startswith("| n")))
