@@ -49,14 +49,16 @@ MISTAKES = {
         "r --out o --mod slow": "there is no option --mod; did you mean --mode?",
         "r --out o --mod=slow": "there is no option --mod=slow; did you mean --mode?",
         "r --out o --widht 3": "there is no option --widht; did you mean --section.width?",
-        "r --out o --section.normed": "did you mean --section.no-normed?",
+        "r --out o --section.no-norm": "did you mean --section.no-normed?",
         "r --out o --zzz": "there is no option --zzz (",
         "r --out o --run r": "there is no option --run (",
         "r --out o more": "'more' is one word too many",
+        "r --out o --section.no-normed more": "takes no value, not 'more'; leave that out",
+        "r --out o --section.normed=no": "'no'; did you mean --section.no-normed?",
     },
     _errors.MissingArgs: {
         "r": "--out must be given (",
-        "": "--out and A folder with a run must be given (",
+        "": "--out and RUN must be given (",
         "r --oot o": "there is no option --oot; did you mean --out?",
     },
     _errors.InvalidChoice: {
@@ -100,11 +102,24 @@ def test_a_mistake_is_one_line_however_wide_the_terminal_is(
 
 
 def test_an_event_that_is_not_known_yet_is_no_empty_line() -> None:
-    from spherelm.flags import _explain
+    from spherelm.flags.mistakes import explain
 
-    assert "cannot be understood (ParseErrorEvent)" in _explain(
+    assert "cannot be understood (ParseErrorEvent)" in explain(
         _errors.ParseErrorEvent("spherelm verb"), [], Flags("r", "o")
     )
+
+
+def test_a_flag_for_several_values_needs_one() -> None:
+    """As with a shell's variable that is empty: nothing is not the same as unset."""
+    for argv in (["r", "--out", "o", "--sizes"], ["r", "--sizes", "--out", "o"]):
+        with pytest.raises(UserError, match="--sizes needs a value"):
+            parse(Flags, argv, "verb")
+    assert parse(Flags, ["r", "--out", "o"], "verb").sizes == ()
+
+
+def test_a_short_form_may_be_meant() -> None:
+    with pytest.raises(UserError, match=r"no option --widt; did you mean --width\?"):
+        parse(Flags, ["r", "--out", "o", "--widt", "3"], "verb", {"--width": "--section.width"})
 
 
 def test_defaults_may_be_others() -> None:
@@ -113,6 +128,14 @@ def test_defaults_may_be_others() -> None:
 
 
 def test_a_flag_is_given_whatever_its_value_and_spelling() -> None:
-    argv = long_forms(["--steps", "8", "--section.steps_of_warmup=1", "a_b"], {"--steps": "--t.s"})
-    assert argv == ["--t.s", "8", "--section.steps-of-warmup=1", "a_b"]
-    assert given(argv) == {"t.s", "section.steps_of_warmup"}
+    words = ["--steps", "8", "--section.steps_of_warmup=1", "a_b", "--section.no-normed"]
+    argv = long_forms(words, {"--steps": "--t.s"})
+    assert argv == ["--t.s", "8", "--section.steps-of-warmup=1", "a_b", "--section.no-normed"]
+    assert given(argv) == {"t.s", "section.steps_of_warmup", "section.normed"}
+
+
+@pytest.mark.parametrize("default", [True, False])
+def test_a_switch_has_both_forms_whatever_its_default(default: bool) -> None:
+    for word, value in {"--section.normed": True, "--section.no_normed": False}.items():
+        flags = parse(Flags, ["r", "--out", "o", word], "verb", section=Section(normed=default))
+        assert flags.section.normed is value

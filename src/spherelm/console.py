@@ -1,16 +1,93 @@
-"""The one way to print tables and bars: names are shown as they are, never read as markup."""
+"""The one way to print: text that fits the terminal, tables, and letters that it can show."""
 
 from __future__ import annotations
 
+import codecs
+import itertools
 import json
+import shutil
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+WIDEST = 100
+"""Columns of text that are still easy to read."""
+SIDE_BY_SIDE = 60
+"""Columns from which on there is room for a flag and its help beside each other."""
 
-def open_console(*, stderr: bool = False, width: int | None = None) -> Console:
+LETTERS = {
+    "·": "*", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "←": "<-", "…": "...", "‖": "|",
+    "≤": "<=", "≥": ">=", "≈": "~", "±": "+-", "°": " degrees", "√": "sqrt", "∞": "inf", "ᵀ": "^T",
+    "‘": "'", "’": "'", "“": '"', "”": '"', "•": "*", "█": "#", "━": "-", "╸": "-", "╺": "-",
+    "α": "alpha", "β": "beta", "ν": "nu", "ρ": "rho", "σ": "sigma", "\u00a0": " ", "²": "^2",
+}  # fmt: skip
+"""What is written in place of a letter that the output cannot show."""
+
+
+def plain_letters(error: UnicodeError) -> tuple[str, int]:
+    """For output in ASCII: letters of `LETTERS` by others, all else by its number in Python."""
+    assert isinstance(error, UnicodeEncodeError)
+    cannot = error.object[error.start : error.end]
+    shown = (LETTERS.get(c) or c.encode("ascii", "backslashreplace").decode() for c in cannot)
+    return "".join(shown), error.end
+
+
+PLAIN = "spherelm.plain"
+"""Name of that way to treat what cannot be encoded, as streams take it for `errors`."""
+codecs.register_error(PLAIN, plain_letters)
+
+
+def text_width() -> int:
+    """Columns for text: the terminal's, or COLUMNS, but no more than can be read."""
+    return max(20, min(WIDEST, shutil.get_terminal_size().columns))
+
+
+def paragraph(text: str, indent: int = 0) -> str:
+    """Text whose lines end where the terminal does, whatever lines it was written in."""
+    return textwrap.fill(
+        " ".join(text.split()),
+        text_width(),
+        initial_indent=" " * indent,
+        subsequent_indent=" " * indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def command(line: str) -> str:
+    """A command to be typed, indented; one too long for the terminal is continued by backslash."""
+    width = text_width() - 2  # a space and the backslash
+    lines = textwrap.wrap(
+        line,
+        width,
+        initial_indent="    ",
+        subsequent_indent="        ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return " \\\n".join(lines)
+
+
+def entries(title: str, items: Sequence[tuple[str, str]]) -> str:
+    """Words with their meaning: in two columns, or on a narrow terminal below each other."""
+    width = text_width()
+    beside = min(30, max((len(word) for word, _ in items), default=0) + 4)
+    indent = beside if width >= SIDE_BY_SIDE else 6
+    lines = [paragraph(title)] if title else []
+    for word, meaning in items:
+        explained = paragraph(meaning, indent)
+        head = f"  {word}"
+        if width >= SIDE_BY_SIDE and len(head) + 2 <= indent:
+            lines.append(f"{head:<{indent}}{explained[indent:]}")
+        else:
+            lines += [head, explained] if meaning else [head]
+    return "\n".join(lines)
+
+
+def open_console(*, stderr: bool = False) -> Console:
     """A console for stdout or stderr. Its texts are plain; for style give `rich.text.Text`."""
     from rich.console import Console
 
@@ -18,7 +95,7 @@ def open_console(*, stderr: bool = False, width: int | None = None) -> Console:
         def on_broken_pipe(self) -> None:
             raise  # the BrokenPipeError in hand, of which rich would make an exit with status 1
 
-    return Plain(stderr=stderr, width=width, markup=False, highlight=False, emoji=False)
+    return Plain(stderr=stderr, markup=False, highlight=False, emoji=False)
 
 
 def print_table(
@@ -27,25 +104,91 @@ def print_table(
     head: Sequence[str] | None = None,
     words: Collection[str] = (),
     caption: str | None = None,
-    width: int | None = None,
 ) -> None:
     """A table on stdout: names in the first column, numbers to the right in the others.
 
     `words` are columns of the head that hold words, not numbers. Lines are broken to fit the
-    terminal, unless another `width` is given.
+    terminal, but no number is: a table too wide for that has no frames, or is a list, the columns
+    of each row below each other.
     """
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title, caption=caption, show_header=head is not None)
-    for i, name in enumerate(head or ("", "")):
-        if i == 0:
-            table.add_column(name, style="bold", no_wrap=width is not None)
-        else:
-            side: Literal["left", "right"] = "left" if name in words else "right"
-            table.add_column(name, justify=side, no_wrap=width is not None)
+    console, rows = open_console(), list(rows)
+    least = _least_widths(rows, head or ("", ""), words)
+    if head is not None and sum(least) + 3 * len(least) >= console.width:
+        bare = sum(least) + GAP * (len(least) - 1) <= console.width
+        lines = _columns(rows, head, words, least, console.width) if bare else _list(rows, head)
+        console.print("\n".join(filter(None, [title, *lines, caption])))
+        return
+    table = Table(
+        title=None if title is None else Text(title, "bold"),
+        caption=None if caption is None else Text(caption),
+        show_header=head is not None,
+    )
+    for i, (name, narrowest) in enumerate(zip(head or ("", ""), least, strict=True)):
+        side: Literal["left", "right"] = "left" if i == 0 or name in words else "right"
+        table.add_column(
+            name,
+            style="bold" if i == 0 else "none",
+            justify=side,
+            min_width=None if head is None else narrowest,
+            overflow="fold",
+        )
     for row in rows:
         table.add_row(*row)
-    open_console(width=width).print(table)
+    console.print(table)
+
+
+GAP = 2
+"""Spaces between the columns of a table without frames."""
+NARROWEST_NAME = 16
+"""Columns that names and words in a table may be broken to."""
+
+
+def _least_widths(
+    rows: Sequence[Sequence[str]], head: Sequence[str], words: Collection[str]
+) -> list[int]:
+    """The columns that each needs: for whole numbers, and for names, words and heads in parts."""
+    least = []
+    for column, name in enumerate(head):
+        longest = max((len(row[column]) for row in rows), default=0)
+        may_break = column == 0 or name in words
+        title = max((len(word) for word in name.split()), default=0)
+        least.append(max(1, title, min(longest, NARROWEST_NAME) if may_break else longest))
+    return least
+
+
+def _columns(
+    rows: Sequence[Sequence[str]],
+    head: Sequence[str],
+    words: Collection[str],
+    least: Sequence[int],
+    width: int,
+) -> list[str]:
+    """A table without frames; what is left of the width goes to the names."""
+    longest = max(len(row[0]) for row in (head, *rows))
+    spare = width - sum(least) - GAP * (len(least) - 1)
+    widths = [min(longest, least[0] + spare), *least[1:]]
+    lines = []
+    for row in (head, *rows):
+        cells = [textwrap.wrap(cell, room) or [""] for cell, room in zip(row, widths, strict=True)]
+        for parts in itertools.zip_longest(*cells, fillvalue=""):
+            shown = [
+                f"{part:<{room}}" if i == 0 or head[i] in words else f"{part:>{room}}"
+                for i, (part, room) in enumerate(zip(parts, widths, strict=True))
+            ]
+            lines.append((" " * GAP).join(shown).rstrip())
+    return lines
+
+
+def _list(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
+    """A row after another, each column on a line of its own."""
+    lines = []
+    for row in rows:
+        named = zip(head[1:], row[1:], strict=True)
+        lines += [row[0], *(f"  {name}: {cell}" for name, cell in named if cell)]
+    return lines
 
 
 def show(result: Mapping[str, object], as_json: bool, in_words: Callable[[], None]) -> int:

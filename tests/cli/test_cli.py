@@ -45,6 +45,26 @@ def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> N
     assert "usage" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("verb", [verb for verb in VERBS if verb != "train"])
+def test_only_train_runs_in_several_processes(
+    verb: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Under torchrun all would print, and write the same files; the first one says so."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    said = []
+    for rank in ("0", "1"):
+        monkeypatch.setenv("RANK", rank)
+        assert main([verb, "x", "--json"]) == 2
+        said.append(capfd.readouterr())
+    assert said[0].err.startswith(f"spherelm: {verb} runs in one process, not in 2: start it")
+    assert said[0].err.count("\n") == 1
+    assert (said[0].out, *said[1]) == ("", "", "")
+    monkeypatch.setenv("WORLD_SIZE", "1")  # torchrun with one process is no reason
+    monkeypatch.setenv("RANK", "0")
+    main([verb, "--no-such-option"])
+    assert "runs in one process" not in capfd.readouterr().err
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"spherelm {__version__}\n"

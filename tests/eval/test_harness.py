@@ -22,7 +22,6 @@ from torch import Tensor
 from spherelm import ModelConfig, Transformer, __version__
 from spherelm.cli import main
 from spherelm.data.tokenizer import ByteTokenizer
-from spherelm.errors import UserError
 from spherelm.eval import harness
 from spherelm.eval.harness import (
     FEWSHOT_SEED,
@@ -326,8 +325,13 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Answers, "_score", lambda _, batch: asked.extend(batch) or score(batch))
     assert resumed.loglikelihoods(pairs) == expected
     assert len(asked) == 2
-    with pytest.raises(UserError, match="answers of another model"):
-        Journal(file, "n")
+    journal.close()
+    other = Journal(file, "n")
+    assert not other, "answers of another model"
+    other["q"] = 1
+    other.close()
+    assert len(Journal(file, "m")) == 7
+    assert dict(Journal(file, "n")) == {"q": 1}
 
 
 def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -338,23 +342,56 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     options = ["--limit", "2", "--device", "cpu", "--out", str(out), "--json"]
     assert main([*arguments, *options]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["tasks"]["wsc273"]["examples"] == 2
-    assert report["average_accuracy"] is None
-    environment = report["environment"]
+    (model,) = report["models"]
+    assert model["tasks"]["wsc273"]["examples"] == 2
+    assert model["average_accuracy"] is None
+    environment = model["environment"]
     assert environment["checkpoint"] == next((tmp_path / "run" / "checkpoints").iterdir()).name
     assert (environment["dtype"], environment["batch_size"]) == ("float32", 16)
     assert environment["spherelm"] == __version__
     assert environment["torch"] == torch.__version__
     assert environment["lm_eval"] == version("lm_eval")
-    assert "threads" in environment["device"]
+    assert "thread" in environment["device"]
     kept = (out / "answers.jsonl").read_text()
     assert main([*arguments, *options]) == 0
     assert json.loads(capsys.readouterr().out) == report
     assert (out / "answers.jsonl").read_text() == kept
     assert json.loads((out / "tasks.json").read_text()) == report
-    # Answers in another precision are other answers.
-    assert main([*arguments, *options, "--dtype", "bf16"]) == 2
-    assert "answers of another model" in capsys.readouterr().err
+    # Answers in another precision are other answers; those before are kept beside them.
+    assert main([*arguments, *options, "--dtype", "bf16"]) == 0
+    (other,) = json.loads(capsys.readouterr().out)["models"]
+    assert other["environment"]["dtype"] == "bfloat16"
+    both = (out / "answers.jsonl").read_text()
+    assert both.startswith(kept)
+    assert len(both) > 1.5 * len(kept)
+
+
+def test_several_models_in_one_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_task_files(tmp_path / "data")
+    write_run(tmp_path / "one", byte_model())
+    write_run(tmp_path / "two", byte_model(n_layers=1))
+    arguments = ["eval", "tasks", "--tasks", "wsc273,lambada_openai", "--data", "data"]
+    arguments += ["--limit", "2", "--device", "cpu", "--out", "out"]
+    alone = []
+    for run in ("one", "two"):
+        assert main([*arguments[:2], run, *arguments[2:], "--json"]) == 0
+        alone += json.loads(capsys.readouterr().out)["models"]
+    assert main([*arguments[:2], "one", "two", *arguments[2:], "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["models"] == alone
+    for columns in ("200", "44"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert main([*arguments[:2], "one", "two", *arguments[2:]]) == 0
+        shown = capsys.readouterr().out
+        assert max(map(len, shown.split("\n"))) <= int(columns)
+        for model in alone:
+            assert f"{model['tasks']['lambada_openai']['perplexity']:.4f}" in shown
+    assert main([*arguments[:2], "one", "missing", *arguments[2:]]) == 2
+    said = capsys.readouterr()
+    assert "missing" in said.err
+    assert len(said.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -64,19 +64,20 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     text.write_text("some words " * 20)
     arguments = ["eval", str(run), "--text", str(text), "--device", "cpu", "--json"]
     assert main(arguments) == 0
-    report = json.loads(capsys.readouterr().out)
+    (report,) = json.loads(capsys.readouterr().out)["results"]
     assert math.isclose(
         report["loss"], text_loss(model, BYTES, [text.read_text()]).loss, rel_tol=1e-6
     )
     assert main([*arguments, "--context", "100"]) == 0  # beyond the 64 it was made for
-    assert json.loads(capsys.readouterr().out)["loss"] != report["loss"]
+    (longer,) = json.loads(capsys.readouterr().out)["results"]
+    assert longer["loss"] != report["loss"]
 
 
 def test_validation_set_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Without --text: the built-in corpus, for a run that has no data path."""
     run = write_run(tmp_path / "run", byte_model())
     assert main(["eval", str(run), "--device", "cpu", "--json"]) == 0
-    report = json.loads(capsys.readouterr().out)
+    (report,) = json.loads(capsys.readouterr().out)["results"]
     assert report["tokens"] == 64 * 64
     assert report["data"] == "built-in corpus"
     assert report["sequences"] == 64 < report["sequences_there_are"]
@@ -98,7 +99,8 @@ def test_it_says_which_part_of_the_validation_set_was_read(
     write_run(Path("[bold]run"), byte_model(context=512))
     assert main(["eval", "[bold]run", "--data", "data", "--device", "cpu"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
-    assert "[bold]run on the validation set of data: all 4 sequences of 512 tokens" in shown
+    assert "on the validation set of data: all 4 sequences of 512 tokens" in shown
+    assert "│ [bold]run │" in shown
     assert main(["eval", "[bold]run", "--data", "data", "--device", "cpu", "--context", "8"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(r"64 of \d+ sequences of 8 tokens, evenly spread", shown)
@@ -143,8 +145,8 @@ def test_only_tokens_of_its_own_tokenizer_are_measured(
         (["--batch-size", "-1"], "--batch-size must be a whole number of at least 1"),
         (["--text", "BINARY", "--batch-size", "0"], "--batch-size must be"),
         (["--text", "BINARY", "--data", "x"], "cannot be given together"),
-        (["--text", "missing.txt"], "cannot read the text"),
-        (["--text", "BINARY"], "not a text in UTF-8"),
+        (["--text", "missing.txt"], "cannot read missing.txt: No such file"),
+        (["--text", "BINARY"], "is not UTF-8 text"),
         (["--context", "0"], "--context must be a whole number of at least 1"),
     ],
 )

@@ -7,6 +7,7 @@ import json
 import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -60,15 +61,16 @@ def test_a_run_at_default_precision_resumes_to_the_bit(
 def test_every_verb_takes_such_a_run(
     tmp_path: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def out(*argv: str) -> dict[str, object]:
+    def out(*argv: str) -> dict[str, Any]:
         assert main([*argv, "--json"]) == 0
-        said: dict[str, object] = json.loads(capsys.readouterr().out)
+        said: dict[str, Any] = json.loads(capsys.readouterr().out)
         return said
 
     run, export, back = (str(tmp_path / name) for name in ("run", "hf", "back"))
     trained = out(*flags(Path(run), corpus, train__weight_storage="bf16", train__steps=4))
     evaluated = out("eval", run, "--device", "cpu")
-    assert evaluated["loss"] == pytest.approx(trained["val_loss"], rel=1e-6)
+    (found,) = evaluated["results"]
+    assert found["loss"] == pytest.approx(trained["val_loss"], rel=1e-6)
     generate = ("--prompt", "the ", "--temperature", "0", "--max-new-tokens", "8")
     written = out("generate", run, "--device", "cpu", *generate)
     out("export", run, "--out", export)

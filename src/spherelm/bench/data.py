@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from spherelm.bench.report import BenchFlags, Report, Table
+from spherelm.bench.flags import DataFlags as Flags
+from spherelm.bench.report import Report, Table
 from spherelm.data.encode import available_cores
 from spherelm.data.loader import Loader
 from spherelm.data.open import open_dataset
@@ -36,22 +37,6 @@ BARE = ("encode_batch", "encode_batch_fast")
 """The ways the library has to encode many texts; both use its threads."""
 VOCAB_SIZE = 16384
 """Of the tokenizer that is trained where none is given."""
-
-
-@dataclass(frozen=True)
-class Flags(BenchFlags):
-    """Speed of the loader on one core, and of `prepare` beside the bare tokenizer library."""
-
-    text: str | None = None
-    """Text file to tokenize. Unset: the built-in corpus."""
-    tokenizer: str | None = None
-    """Tokenizer of the `tokenizers` library. Unset: a BPE trained on the built-in corpus."""
-    seconds: float = 2.0
-    """Time of each round of the loader."""
-    rounds: int = 3
-    """Rounds of tokenizing, of which the best counts."""
-    workers: int | None = None
-    """Processes of `prepare` and threads of the library. Unset: all cores."""
 
 
 @dataclass(frozen=True)

@@ -11,52 +11,20 @@ from __future__ import annotations
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from typing import Literal
 
 import torch
 from torch.utils._pytree import tree_leaves
 
 from spherelm import presets
 from spherelm.bench import timing
-from spherelm.bench.report import DeviceFlags, Report, Table, environment
-from spherelm.errors import UserError
+from spherelm.bench.flags import DecodeFlags as Flags
+from spherelm.bench.flags import DecodeMode as Mode
+from spherelm.bench.report import Report, Table, environment
 from spherelm.generation.engine import Engine
 from spherelm.generation.settings import Sampling
 from spherelm.model.config import Arch
 from spherelm.model.transformer import Transformer
 from spherelm.ops.device import choose_device
-from spherelm.validate import require_int
-
-Mode = Literal["fused", "compiled", "graph", "eager"]
-
-
-@dataclass(frozen=True)
-class Flags(DeviceFlags):
-    """Speed of generation against the bound that the memory sets, GPT beside nGPT."""
-
-    size: str | None = None
-    """A preset without its gpt- or ngpt-. Unset: 0.5b-1k on CUDA, else nano."""
-    archs: tuple[Arch, ...] = ("gpt", "ngpt")
-    """Which models."""
-    modes: tuple[Mode, ...] = ()
-    """As a CUDA graph: our kernels (fused), torch.compile (compiled), plain PyTorch (graph); eager:
-    plain PyTorch as it is. Unset: the first three on CUDA, else eager."""
-    batch: int = 1
-    """Sequences at once."""
-    new: int = 256
-    """Tokens to add."""
-    prompt: int = 128
-    """Tokens of the prompt they are added to."""
-    prompts: tuple[int, ...] = (1024, 8192)
-    """Lengths of prompts for the time to the first token."""
-    repeats: int = 5
-    """Generations that are timed."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_int("--new", self.new, at_least=2)  # the first token and the others are told apart
-        if not self.archs:
-            raise UserError("--archs needs gpt, ngpt or both")
 
 
 @dataclass(frozen=True)

@@ -15,21 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from spherelm.bench.report import DeviceFlags, Report, Table, environment
+from spherelm.bench.flags import KernelsFlags as Flags
+from spherelm.bench.report import Report, Table, environment
 from spherelm.bench.timing import Timing, measure
 from spherelm.model.rope import rope_table
 from spherelm.ops import reference
 from spherelm.ops.device import choose_device
-
-
-@dataclass(frozen=True)
-class Flags(DeviceFlags):
-    """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
-
-    tokens: int | None = None
-    """Tokens of the batch. Unset: 32768 on CUDA, else 1024."""
-    d_model: int | None = None
-    """Width of the model. Unset: 1024 on CUDA, else 128."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,8 @@ def run(flags: Flags) -> Report:
     for r in results:
         best = r.kernel or r.reference
         times = [str(t) if t is not None else "" for t in (r.reference, r.compiled, r.kernel)]
-        rows.append([r.operation, *times, f"{r.bytes_moved / best.median / 1e6:,.0f}"])
+        speed = r.bytes_moved / best.median / 1e6
+        rows.append([r.operation, *times, f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"])
     columns = ["", "plain ms", "plain, compiled", "kernel", "GB/s of the best"]
     table = Table("Forward and backward: median (quartiles)", columns, rows)
     return Report(environment(device), {"kernels": [asdict(r) for r in results]}, [table])

@@ -11,29 +11,7 @@ from typing import Any, NamedTuple
 import torch
 
 from spherelm import __version__
-from spherelm.console import print_table
-from spherelm.validate import check_fields
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchFlags:
-    """Flags of every benchmark."""
-
-    json: bool = False
-    """Print one JSON object."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, "--")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceFlags(BenchFlags):
-    """Flags of a benchmark of a device."""
-
-    device: str = "auto"
-    """cpu, cuda, or auto for the fastest there is."""
-    repeats: int = 20
-    """How many runs are timed, after some that are not."""
+from spherelm.console import paragraph, print_table
 
 
 class Table(NamedTuple):
@@ -58,11 +36,13 @@ class Report:
         if as_json:
             print(json.dumps({"environment": self.environment, **self.numbers}))
             return
-        caption = ", ".join(f"{k} {v}" for k, v in self.environment.items())
         for title, columns, rows in self.tables:
-            print_table(title, rows, columns, caption=caption, width=160)
+            filled = [i for i in range(len(columns)) if i == 0 or any(row[i] for row in rows)]
+            kept = [[row[i] for i in filled] for row in rows]
+            print_table(title, kept, [columns[i] for i in filled])
         if self.conclusion:
-            print(self.conclusion)
+            print(paragraph(self.conclusion))
+        print(paragraph(", ".join(f"{k} {v}" for k, v in self.environment.items())))
 
 
 def environment(device: torch.device) -> dict[str, str]:
@@ -70,7 +50,9 @@ def environment(device: torch.device) -> dict[str, str]:
     if device.type == "cuda":
         name = torch.cuda.get_device_name(device)
     else:
-        name = f"{platform.processor() or platform.machine()}, {torch.get_num_threads()} threads"
+        threads = torch.get_num_threads()
+        name = f"{platform.processor() or platform.machine()}, {threads} thread"
+        name += "s" if threads > 1 else ""
     found = {"device": name, "spherelm": __version__, "torch": str(torch.__version__)}
     try:
         import triton

@@ -17,24 +17,24 @@ import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
 from spherelm import presets
-from spherelm.bench.report import DeviceFlags, Report, Table, environment
+from spherelm.bench.flags import StepFlags as Flags
+from spherelm.bench.flags import StepMode as Mode
+from spherelm.bench.report import Report, Table, environment
 from spherelm.bench.shares import shares
 from spherelm.bench.timing import Timing, milliseconds
 from spherelm.config import RunConfig
-from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.model.flops import flops_per_token
 from spherelm.model.transformer import Transformer
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.choose import Choice
 from spherelm.ops.device import choose_device, in_precision
-from spherelm.ops.names import AttentionBackend
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
 from spherelm.training.memory import check_fits
 from spherelm.training.parallel.shard import compile_blocks
@@ -42,28 +42,6 @@ from spherelm.training.parallel.shard import compile_blocks
 PEAK_FLOPS = 989e12
 """Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
 _TURNS = 4
-Mode = Literal["kernels", "kernels-eager", "compiled", "compiled-model", "reference"]
-
-
-@dataclass(frozen=True)
-class Flags(DeviceFlags):
-    """Time, throughput and memory of a training step, GPT beside nGPT."""
-
-    sizes: tuple[str, ...] = ()
-    """Presets without their gpt- or ngpt-, such as 0.5b-1k. Unset: 0.5b-1k on CUDA, else nano."""
-    archs: tuple[Arch, ...] = ("gpt", "ngpt")
-    """Which models."""
-    modes: tuple[Mode, ...] = ()
-    """Ways to execute them. Unset: kernels, compiled and reference on CUDA, else reference."""
-    tokens: int | None = None
-    """Tokens a step. Unset: 32768 on CUDA, else the preset's."""
-    attention: AttentionBackend = "auto"
-    """Which attention to use; auto takes the fastest that applies."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.archs:
-            raise UserError("--archs needs gpt, ngpt or both")
 
 
 @dataclass(frozen=True)
@@ -121,10 +99,10 @@ def _tables(results: Sequence[StepResult], on_cuda: bool) -> list[Table]:
                 str(r.step_ms),
                 "" if other is None else f"{r.step_ms.median / other.step_ms.median:.3f}",
                 f"{r.tokens_per_s:,.0f}",
-                f"{r.tflops:,.1f}",
+                f"{r.tflops:,.1f}" if r.tflops >= 10 else f"{r.tflops:.2g}",
                 f"{r.mfu:.1%}" if on_cuda else "",
                 "" if r.peak_gib is None else f"{r.peak_gib:.2f}",
-                f"{r.first_step_s:.1f}",
+                f"{r.first_step_s:.2g}",
             ]
         )
     columns = ["", "step ms", "/ GPT", "tokens/s", "TFLOP/s", "MFU", "peak GiB", "first step s"]

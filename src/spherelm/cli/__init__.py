@@ -15,6 +15,7 @@ import sys
 import time
 
 from spherelm.cli import process
+from spherelm.console import command, entries, paragraph
 from spherelm.distributed import launcher
 from spherelm.errors import UserError, nearest
 
@@ -33,6 +34,9 @@ VERBS = {
     "presets": "all presets with their size, context, tokens and, if you like, time",
     "info": "parameters, FLOPs and memory of a configuration, without allocating it",
 }
+
+FOR_MANY = ("train",)
+"""Verbs that several processes of a launcher such as torchrun run together."""
 
 PATIENCE = 5.0
 """Seconds in which a launcher such as torchrun ends the other processes when one has failed."""
@@ -79,6 +83,10 @@ def _guarded(argv: list[str]) -> int:
 
 
 def _run(argv: list[str]) -> int:
+    if {"-h", "--help"} & {*argv} and not launcher.is_first():
+        return 0  # one page is enough
+    if argv[0:1] == ["help"] and len(argv) == 2:
+        argv = [argv[1], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
         print(_help())
         return 0
@@ -93,6 +101,12 @@ def _run(argv: list[str]) -> int:
     verb, rest = argv[0], argv[1:]
     if verb not in VERBS:
         raise UserError(f"there is no verb {verb!r}; {nearest(verb, VERBS)}")
+    if launcher.world_size() > 1 and verb not in FOR_MANY:
+        raise UserError(
+            f"{verb} runs in one process, not in {launcher.world_size()}: start it without "
+            f"torchrun (for several there is {' and '.join(FOR_MANY)})",
+            everywhere=True,
+        )
     return int(importlib.import_module(f"spherelm.cli.{verb}").main(rest))
 
 
@@ -139,10 +153,11 @@ def _say(error: UserError) -> int:
 
 
 def _help() -> str:
-    verbs = "\n".join(f"  {verb:<10} {what}" for verb, what in VERBS.items())
-    return (
-        "spherelm: nGPT, the normalized Transformer, beside its GPT baseline\n\n"
-        "usage: spherelm VERB [options]      (spherelm VERB --help for its options)\n\n"
-        f"{verbs}\n\n"
-        "start here: spherelm compare --out runs/demo"
+    blocks = (
+        paragraph("spherelm: nGPT, the normalized Transformer, beside its GPT baseline"),
+        paragraph("usage: spherelm VERB [options]"),
+        entries("VERB is one of", list(VERBS.items())),
+        paragraph("spherelm VERB --help lists the options of a verb. Start here:"),
+        command("spherelm compare --out runs/demo"),
     )
+    return "\n\n".join(blocks)

@@ -24,7 +24,9 @@ class CompareFlags:
     """Train GPT and nGPT on the same tokens and see how many fewer nGPT needs.
 
     Both get the same data in the same order; every field of the training loop and of the data is a
-    flag and holds for both. Short forms: --data, --steps, --seed and --device.
+    flag and holds for both.
+
+        spherelm compare --out runs/demo
     """
 
     out: str
@@ -57,7 +59,8 @@ def main(argv: list[str]) -> int:
             f"--preset must be a size for both models, such as {size or 'nano'}, not {preset}"
         )
     base = presets.get(f"gpt-{preset}")
-    flags = parse(CompareFlags, argv, "compare", preset=preset, data=base.data, train=base.train)
+    defaults = {"preset": preset, "data": base.data, "train": base.train}
+    flags = parse(CompareFlags, argv, "compare", SHORT_FORMS, **defaults)
     cpu_isa.before_products(flags.train.precision, flags.train.device)
     return _compare(flags)
 

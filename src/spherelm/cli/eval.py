@@ -3,32 +3,50 @@
 from __future__ import annotations
 
 import importlib
+import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from spherelm.cli.saved_model import ModelFlags, parse_for_model
+import tyro
+
+from spherelm.cli.saved_model import ModelsFlags, check_named_once, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from spherelm.eval.texts import NamedText
     from spherelm.model.transformer import Transformer
     from spherelm.saved import Saved
 
 
 KINDS = ("length", "tasks")
 
+Metric = Literal["bits-per-byte", "loss", "perplexity"]
+
 
 @dataclass(frozen=True, kw_only=True)
-class EvalFlags(ModelFlags):
-    """Loss, perplexity and bits per byte on any text, or on the validation set of the run's data.
+class EvalFlags(ModelsFlags):
+    """Loss, perplexity and bits per byte of one model or several, in one table: on any texts, or on
+    the validation set of each run's data.
+
+        spherelm eval runs/gpt runs/ngpt --text novel.txt news.jsonl.gz
 
     See also `spherelm eval length --help` and `spherelm eval tasks --help`.
     """
 
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Run directories (their newest checkpoints), checkpoints, or exported folders."""
     text: tuple[str, ...] = ()
-    """Text files to evaluate on, each a document. Unset: the validation set of the run's data."""
+    """Texts, each a column of the table: files (.txt, .jsonl, .parquet and others, also as .gz,
+    .bz2, .xz or .zst), folders of such files, or - for stdin. Unset: the validation set of the
+    run's data."""
+    metric: Metric = "bits-per-byte"
+    """What the table shows where there are several texts. Loss and perplexity are per token: they
+    compare between models of one tokenizer only."""
+    field: str = "text"
+    """Field or column that holds the text in .jsonl and .parquet files."""
     data: str | None = None
     """A folder of the run's data, where it has moved; tokens of another tokenizer are refused."""
     context: int | None = None
@@ -49,28 +67,75 @@ def main(argv: list[str]) -> int:
         module = importlib.import_module(f"spherelm.cli.eval_{argv[0]}")
         return int(module.main(argv[1:]))
     flags = parse_for_model(EvalFlags, argv, "eval")
+    if not flags.runs:
+        raise UserError("eval needs at least one run, checkpoint or exported folder")
     if flags.text and flags.data is not None:
         raise UserError("--text and --data cannot be given together; give one of them")
+    check_named_once(flags.runs)
 
+    from spherelm.eval.texts import read_texts
     from spherelm.saved import reading
 
-    measure = _on_texts if flags.text else _on_validation
-    report = reading(flags.run, lambda saved: measure(saved, flags))
-    return show({"run": flags.run, **report}, flags.json, lambda: _print(flags.run, report))
+    flags.execution()
+    texts = read_texts(flags.text, flags.field)
+    for run in flags.runs[1:]:  # all are looked at before minutes are spent on the first
+        reading(run, lambda saved: _check(saved, flags))
+    results: list[dict[str, Any]] = []
+    for run in flags.runs:
+        measured = reading(run, lambda saved: _measure(saved, texts, flags))
+        results += [{"run": run, **found} for found in measured]
+    return show({"results": results}, flags.json, lambda: _print(results, flags))
 
 
-def _on_texts(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
-    from spherelm.eval.loss import read_text, text_loss
+def _check(saved: Saved, flags: EvalFlags) -> None:
+    """Refuse a model that cannot read the texts, or whose data is not there."""
+    from spherelm.saved import find_tokenizer, open_own_data
+
+    if flags.text:
+        find_tokenizer(saved, flags.tokenizer)
+    else:
+        open_own_data(saved, flags.data, flags.tokenizer)
+
+
+def _measure(saved: Saved, texts: list[NamedText], flags: EvalFlags) -> list[dict[str, Any]]:
+    """What one model makes of every text, or of the validation set."""
+    if not texts:
+        return [{"checkpoint": saved.folder.name, **_on_validation(saved, flags)}]
+
+    from spherelm.eval.loss import text_loss
     from spherelm.saved import find_tokenizer
 
     tokenizer = find_tokenizer(saved, flags.tokenizer)
-    texts = [read_text(path) for path in flags.text]
     model, precision = flags.open_at_length(saved)
-    with precision:
-        measured = text_loss(
-            model, tokenizer, texts, context=flags.context, batch_size=flags.batch_size
+    results = []
+    for text in texts:
+        with precision:
+            measured = text_loss(
+                model,
+                tokenizer,
+                text.documents,
+                context=flags.context,
+                batch_size=flags.batch_size,
+            )
+        _say(flags, saved, text.name, measured.loss)
+        results.append(
+            {
+                "checkpoint": saved.folder.name,
+                "tokenizer": tokenizer.name,
+                "text": text.name,
+                "documents": len(text.documents),
+                "context": flags.context or model.config.context,
+                **measured.numbers(),
+                "text_bytes": measured.text_bytes,
+            }
         )
-    return {"text": list(flags.text), **measured.numbers(), "text_bytes": measured.text_bytes}
+    return results
+
+
+def _say(flags: EvalFlags, saved: Saved, text: str, loss: float) -> None:
+    """Progress, where there is more than one thing to wait for."""
+    if len(flags.runs) * len(flags.text) > 1:
+        print(f"{saved.run_root} on {text}: loss {loss:.4f}", file=sys.stderr, flush=True)
 
 
 def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
@@ -105,26 +170,57 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
     }
 
 
-def _what_was_read(report: dict[str, Any]) -> str:
-    """The texts, or which part of which validation set."""
-    if "sequences" not in report:
-        return ", ".join(report["text"])
-    read, there_are = report["sequences"], report["sequences_there_are"]
+def _what_was_read(result: dict[str, Any]) -> str:
+    """The text, or which part of which validation set."""
+    if "sequences" not in result:
+        return str(result["text"])
+    read, there_are = result["sequences"], result["sequences_there_are"]
     part = f"all {there_are:,}" if read == there_are else f"{read:,} of {there_are:,}"
     spread = "" if read == there_are else ", evenly spread"
     return (
-        f"the validation set of {report['data']}: {part} sequences of {report['context']:,} tokens"
+        f"the validation set of {result['data']}: {part} sequences of {result['context']:,} tokens"
         + spread
     )
 
 
-def _print(run: str, report: dict[str, Any]) -> None:
-    names = ("loss", "perplexity", "bits_per_byte", "tokens", "text_bytes")
-    values = {name: report[name] for name in names if report.get(name) is not None}
-    print_table(
-        f"{run} on {_what_was_read(report)}",
-        [
-            (name.replace("_", " "), f"{value:,}" if isinstance(value, int) else f"{value:.4f}")
-            for name, value in values.items()
-        ],
+NUMBERS = {"loss": 4, "perplexity": 4, "bits_per_byte": 4, "tokens": 0}
+"""Of one text, and their digits behind the point."""
+
+
+def _print(results: list[dict[str, Any]], flags: EvalFlags) -> None:
+    """One table: a row for each model; a column for each text, or for each number of one."""
+    tokenizers = {result.get("tokenizer") for result in results}
+    note = (
+        "Loss and perplexity are per token, and these models have different tokenizers: compare "
+        "bits per byte."
+        if len(tokenizers) > 1
+        else None
     )
+    if len(flags.text) > 1:
+        from spherelm.eval.texts import short_names
+
+        metric = flags.metric.replace("-", "_")
+        rows = [
+            (run, *(_number(r, metric) for r in results if r["run"] == run)) for run in flags.runs
+        ]
+        title = f"{flags.metric.replace('-', ' ')} by text"
+        note = None if metric == "bits_per_byte" else note
+        print_table(title, rows, ["model", *short_names(flags.text)], caption=note)
+        return
+    read = list(dict.fromkeys(map(_what_was_read, results)))
+    each = len(read) > 1  # validation sets that differ
+    rows = [
+        (
+            result["run"],
+            *(_number(result, name) for name in NUMBERS),
+            *([_what_was_read(result)] if each else []),
+        )
+        for result in results
+    ]
+    head = ["model", *(name.replace("_", " ") for name in NUMBERS), *(["on"] if each else [])]
+    print_table(None if each else f"on {read[0]}", rows, head, words=["on"], caption=note)
+
+
+def _number(result: dict[str, Any], name: str) -> str:
+    value = result.get(name)
+    return "" if value is None else f"{value:,.{NUMBERS[name]}f}"

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LengthFlags(ModelsFlags):
-    """Perplexity at growing lengths with no change to RoPE: the paper's PG19 figure."""
+    """Perplexity at growing lengths with no change to RoPE: the paper's PG19 figure.
+
+    spherelm eval length runs/gpt runs/ngpt --books books
+    """
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Runs, checkpoints or exported folders: GPT, nGPT, nGPT without QK-norm."""

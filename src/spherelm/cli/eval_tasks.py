@@ -8,9 +8,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tyro
+
 from spherelm import durable
-from spherelm.cli.saved_model import ModelFlags, parse_for_model
+from spherelm.cli.saved_model import ModelsFlags, check_named_once, parse_for_model
 from spherelm.console import print_table, show
+from spherelm.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -22,12 +25,17 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TaskFlags(ModelFlags):
-    """ARC-Easy, HellaSwag, WinoGrande, WSC273, LAMBADA, their average, and WMT14 fr-en.
+class TaskFlags(ModelsFlags):
+    """ARC-Easy, HellaSwag, WinoGrande, WSC273, LAMBADA, their average, and WMT14 fr-en, of one
+    model or of several in one table.
 
     Prompts and metrics are those of lm-evaluation-harness.
+
+        spherelm eval tasks runs/gpt runs/ngpt --tasks paper --out scores
     """
 
+    runs: tyro.conf.Positional[tuple[str, ...]]
+    """Run directories (their newest checkpoints), checkpoints, or exported folders."""
     tasks: str = "paper"
     """Tasks divided by commas, such as lambada_openai,wsc273; paper means all six."""
     data: str | None = None
@@ -42,6 +50,9 @@ class TaskFlags(ModelFlags):
 
 def main(argv: list[str]) -> int:
     flags = parse_for_model(TaskFlags, argv, "eval tasks")
+    if not flags.runs:
+        raise UserError("eval tasks needs at least one run, checkpoint or exported folder")
+    check_named_once(flags.runs)
 
     from spherelm.eval.tasks import choose_tasks
 
@@ -50,36 +61,42 @@ def main(argv: list[str]) -> int:
 
     from spherelm.folders import kinds, place
 
-    with place.results(flags.out, kinds.EVAL, inputs=[flags.run, flags.data]):
+    with place.results(flags.out, kinds.EVAL, inputs=[*flags.runs, flags.data]):
         _check_questions(flags, tasks, data)
-        scores, environment = _measure(flags, tasks, data)
-
-        from spherelm.eval.harness import average_accuracy
-
-        average = average_accuracy(scores)
-        report: dict[str, Any] = {
-            "run": flags.run,
+        measured = {run: _measure(run, flags, tasks, data) for run in flags.runs}
+        report = {
             "limit": flags.limit,
-            "tasks": {
-                s.task.name: {"examples": s.examples, "shots": s.task.shots, **s.metrics}
-                for s in scores
-            },
-            "average_accuracy": average,
-            "environment": environment,
+            "models": [_report(run, *found) for run, found in measured.items()],
         }
         if flags.out is not None:
             durable.write_json(Path(flags.out) / "tasks.json", report)
-    return show(report, flags.json, lambda: _print(flags.run, scores, average))
+    scores = {run: found for run, (found, _) in measured.items()}
+    return show(report, flags.json, lambda: _print(scores))
+
+
+def _report(run: str, scores: list[TaskScore], environment: dict[str, Any]) -> dict[str, Any]:
+    from spherelm.eval.harness import average_accuracy
+
+    return {
+        "run": run,
+        "tasks": {
+            s.task.name: {"examples": s.examples, "shots": s.task.shots, **s.metrics}
+            for s in scores
+        },
+        "average_accuracy": average_accuracy(scores),
+        "environment": environment,
+    }
 
 
 def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> None:
-    """Find the model and read every question before the first minute is spent on answers."""
-    from spherelm.saved import find_saved
+    """Find the models and read every question before the first minute is spent on answers."""
+    from spherelm.saved import find_saved, find_tokenizer
 
     if data is not None:
         for task in tasks:
             task.read(data)
-    find_saved(flags.run)
+    for run in flags.runs:
+        find_tokenizer(find_saved(run), flags.tokenizer)
     if data is None:
         from spherelm.eval.harness import load_task
 
@@ -88,7 +105,7 @@ def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path 
 
 
 def _measure(
-    flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None
+    run: str, flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what it takes to measure them again: versions, precision, batches."""
     from spherelm.bench.report import environment
@@ -97,7 +114,7 @@ def _measure(
 
     device, dtype = flags.execution()
     saved, tokenizer, model, journal = reading(
-        flags.run,
+        run,
         lambda saved: (
             saved,
             find_tokenizer(saved, flags.tokenizer),
@@ -112,7 +129,7 @@ def _measure(
             score = evaluate_task(task, lm, data, flags.limit)
             scores.append(score)
             shown = f"{score.task.metric} {score.value:.4f}"
-            print(f"{task.title}: {shown} on {score.examples:,}", file=sys.stderr)
+            print(f"{run}: {task.title}: {shown} on {score.examples:,}", file=sys.stderr)
     finally:
         journal.close()
     return scores, {
@@ -134,15 +151,32 @@ def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
     return Journal(Path(out) / "answers.jsonl", identity)
 
 
-def _print(run: str, scores: list[TaskScore], average: float | None) -> None:
+def _print(scores: dict[str, list[TaskScore]]) -> None:
+    """A row for each model, a column for each metric of each task; one model with its errors."""
+    from spherelm.eval.harness import average_accuracy
+
+    any_run = next(iter(scores.values()))
+    head = ["model"]
+    for score in any_run:
+        names = [name for name in score.metrics if not name.endswith("_stderr")]
+        head += [f"{score.task.title} {name}" for name in names]
     rows = []
-    for score in scores:
-        for metric, value in score.metrics.items():
-            if not metric.endswith("_stderr"):
-                error = score.metrics.get(f"{metric}_stderr")
-                shown = f"{value:.4f}" + ("" if error is None else f" ± {error:.4f}")
-                examples = f"{score.examples:,}"
-                rows.append((score.task.title, str(score.task.shots), examples, metric, shown))
-    if average is not None:
-        rows.append(("average of five", "", "", "acc", f"{average:.4f}"))
-    print_table(run, rows, ("task", "shots", "examples", "metric", "value"), words=["metric"])
+    for run, found in scores.items():
+        cells = [_cell(score, name) for score in found for name in score.metrics]
+        rows.append([run, *filter(None, cells)])
+    averages = [average_accuracy(found) for found in scores.values()]
+    if None not in averages:
+        head.append("average of five")
+        rows = [[*row, f"{average:.4f}"] for row, average in zip(rows, averages, strict=True)]
+    shots = {score.task.title: score.task.shots for score in any_run if score.task.shots}
+    examples = ", ".join(f"{score.task.title} {score.examples:,}" for score in any_run)
+    note = "".join(f"; {n} shots in {title}" for title, n in shots.items())
+    print_table(None, rows, head, caption=f"examples: {examples}{note}")
+
+
+def _cell(score: TaskScore, metric: str) -> str:
+    """The value with its standard error; nothing for that error itself."""
+    if metric.endswith("_stderr"):
+        return ""
+    error = score.metrics.get(f"{metric}_stderr")
+    return f"{score.metrics[metric]:.4f}" + ("" if error is None else f" ± {error:.4f}")

@@ -13,7 +13,10 @@ from spherelm.flags import parse
 
 @dataclass(frozen=True)
 class ExportFlags:
-    """Write a Hugging Face folder: nGPT with its own classes, GPT as a plain Llama."""
+    """Write a Hugging Face folder: nGPT with its own classes, GPT as a plain Llama.
+
+    spherelm export runs/mine --out mine-hf
+    """
 
     run: tyro.conf.Positional[str]
     """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""

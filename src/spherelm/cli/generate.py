@@ -29,6 +29,8 @@ class GenerateFlags(Sampling, ModelFlags):
 
     Without any of the flags for them, the prompt is what is piped in; on a terminal you are asked
     for one after another.
+
+        spherelm generate runs/mine --prompt "The sphere"
     """
 
     prompt: tuple[str, ...] = ()

@@ -12,7 +12,10 @@ from spherelm.flags import parse
 
 @dataclass(frozen=True)
 class ImportFlags:
-    """Bring an exported nGPT, or a Llama with spherelm's shape, back as a run directory."""
+    """Bring an exported nGPT, or a Llama with spherelm's shape, back as a run directory.
+
+    spherelm import mine-hf --out runs/back
+    """
 
     folder: tyro.conf.Positional[str]
     """The exported folder."""

@@ -22,6 +22,9 @@ class InfoFlags:
 
     With --world-size: the estimated memory on each of so many GPUs, for the preset or, without
     one, for the sizes people train on clusters.
+
+        spherelm info --preset ngpt-0.5b-4k
+        spherelm info --world-size 1 8 64
     """
 
     preset: str | None = None
@@ -81,22 +84,22 @@ def _report(preset: str, run: RunConfig) -> dict[str, Any]:
 
 
 def _print(report: dict[str, Any]) -> None:
+    from spherelm.free_memory import gib
+    from spherelm.training.report.reporter import format_count, format_flops
+
     memory = report["training_memory_bytes"]
+    parts = {part.replace("_", " "): n for part, n in memory.items() if part != "total"}
     print_table(
         f"{report['preset']} ({report['arch']})",
         [
-            ("parameters", f"{report['parameters'] / 1e6:,.1f} M"),
-            *((f"  {k}", f"{n / 1e6:,.2f} M") for k, n in report["parameters_by_kind"].items()),
+            ("parameters", format_count(report["parameters"])),
+            *((f"  {kind}", format_count(n)) for kind, n in report["parameters_by_kind"].items()),
             ("vocabulary", f"{report['vocab_size']:,}"),
-            ("FLOPs per token", f"{report['flops_per_token'] / 1e9:,.3f} G"),
-            ("context", f"{report['context']:,}"),
-            ("tokens per step", f"{report['tokens_per_step']:,}"),
-            *(
-                (f"  {part.replace('_', ' ')}", f"{n / 2**30:,.2f} GiB")
-                for part, n in memory.items()
-                if part != "total"
-            ),
-            ("training memory", f"{memory['total'] / 2**30:,.2f} GiB"),
+            ("context", f"{report['context']:,} tokens"),
+            ("step", f"{report['tokens_per_step']:,} tokens"),
+            ("FLOPs per token", format_flops(report["flops_per_token"])),
+            ("training memory", gib(memory["total"])),
+            *((f"  {part}", gib(n)) for part, n in parts.items()),
         ],
     )
 

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, kw_only=True)
 class InspectFlags:
     """Embeddings, condition numbers, learned factors, and the path of every token of a text, of
-    one model or of several side by side: a page, pictures, and all numbers as JSON."""
+    one model or of several side by side: a page, pictures, and all numbers as JSON.
+
+        spherelm inspect runs/gpt runs/ngpt --out inside
+    """
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Run directories (their newest checkpoints), checkpoints, or exported folders."""

@@ -21,11 +21,14 @@ class PrepareFlags(PrepareSettings):
     """Turn text into token shards that `spherelm train --data` reads.
 
     Started again with the same options, it continues where it stopped.
+
+        spherelm prepare books/ notes.jsonl.gz --out tokens
+        spherelm prepare books/ --train-tokenizer 8000 --out tokens
     """
 
     inputs: tyro.conf.Positional[tuple[str, ...]]
-    """Files (text, .jsonl, .parquet, nanoGPT's .bin; .gz, .bz2 and .xz too), folders, globs, - for
-    stdin, or hf:NAME[:CONFIG[:SPLIT]] such as hf:Skylion007/openwebtext."""
+    """Files (text, .jsonl, .parquet, nanoGPT's .bin; .gz, .bz2, .xz and .zst too), folders, globs,
+    - for stdin, or hf:NAME[:CONFIG[:SPLIT]] such as hf:Skylion007/openwebtext."""
     out: str
     """Folder to write."""
     json: bool = False
@@ -56,20 +59,23 @@ def _progress() -> Iterator[Report]:
         TimeRemainingColumn(),
     )
     console = open_console(stderr=True)
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
-        task = bar.add_task("reading", total=None, made="")
+    if not console.is_terminal:
+        yield lambda done: None
+        return
+    with Progress(*columns, console=console, transient=True) as bar:
+        bar.add_task("reading", total=None, made="")
 
         def report(done: Done) -> None:
-            elapsed = bar.tasks[0].elapsed
-            made = ""
+            task = bar.tasks[0]
+            if task.description != done.stage:  # each stage counts from where it begins
+                bar.remove_task(task.id)
+                bar.add_task(done.stage, total=done.size, completed=done.read, made="")
+                return
+            elapsed, made = task.elapsed, ""
             if done.tokens and elapsed:
                 rate = done.text_bytes / elapsed / 1e6
                 made = f"{done.tokens / 1e6:,.1f} M tokens, {rate:.1f} MB/s"
-            bar.update(
-                task, description=done.stage, completed=done.read, total=done.size, made=made
-            )
+            bar.update(task.id, completed=done.read, total=done.size, made=made)
 
         yield report
 

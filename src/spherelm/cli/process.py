@@ -8,13 +8,15 @@ import signal
 import sys
 from types import FrameType
 
+from spherelm.console import PLAIN
+
 
 def take_over() -> bool:
     """Make streams and signals safe to use; False where stdout is closed.
 
     A stream that the caller has closed leaves its number to the next file that is opened, which
     would then get what is meant for the stream: the numbers are filled first. What a terminal
-    cannot show is shown escaped.
+    cannot show is written in letters that it can.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
         pass
@@ -25,7 +27,8 @@ def take_over() -> bool:
         signal.signal(signal.SIGINT, _interrupted)
     if sys.stdout is None:
         return False
-    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors=PLAIN)  # type: ignore[union-attr]
     return True
 
 

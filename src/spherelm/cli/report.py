@@ -16,7 +16,10 @@ from spherelm.flags import parse
 @dataclass(frozen=True)
 class ReportFlags:
     """One self-contained page for runs: losses over tokens and time, rate, gradient, factors, what
-    differs in their configurations."""
+    differs in their configurations.
+
+        spherelm report runs/a runs/b --out report
+    """
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Run directories; they may still be going on."""

@@ -15,6 +15,7 @@ from spherelm import cpu_isa, presets
 from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
 from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
+from spherelm.errors import UserError
 from spherelm.flags import SHORT_FORMS, given, long_forms, parse, value_of
 from spherelm.model.config import ModelConfig
 
@@ -23,9 +24,14 @@ if TYPE_CHECKING:
     from spherelm.saved import Saved
     from spherelm.training.loop import TrainResult
 
-MORE_SHORT_FORMS = {
-    "--checkpoint-every": "--train.checkpoint-every",
+TRAIN_SHORT_FORMS = {
+    "--data": "--data.path",
+    "--steps": "--train.steps",
     "--lr": "--optim.lr",
+    "--batch-size": "--train.batch-size",
+    "--context": "--model.context",
+    "--checkpoint-every": "--train.checkpoint-every",
+    **SHORT_FORMS,
 }
 WARMUP, VOCABULARY = "optim.warmup_steps", "model.vocab_size"
 """Fields that follow the run's length and the data, unless somebody has set them."""
@@ -36,8 +42,9 @@ class TrainFlags:
     """Train a GPT or an nGPT.
 
     Values come from the preset, then the TOML file of --config, then flags; every field of the
-    configuration is a flag. Short forms: --data, --steps, --seed, --device, --checkpoint-every and
-    --lr for the fields of that name.
+    configuration is a flag, and its default below is that of the preset.
+
+        spherelm train --data tokens --out runs/mine --steps 2000
     """
 
     out: str
@@ -68,9 +75,11 @@ class TrainFlags:
 def main(argv: list[str]) -> int:
     if not launcher.is_first():  # before torch is imported: what it warns of, the first one says
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    argv = long_forms(argv, SHORT_FORMS | MORE_SHORT_FORMS)
+    argv = long_forms(argv, TRAIN_SHORT_FORMS)
     base = _base(argv)
-    flags = parse(TrainFlags, argv, "train", **_sections(base.config))
+    flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, **_sections(base.config))
+    if flags.model.arch == "gpt" and "model.qk_norm" in given(argv):
+        raise UserError("--model.qk-norm is nGPT's; GPT's is --model.gpt-qk-norm")
     sections, note = _sections(flags), None
     if WARMUP not in base.given:
         sections["optim"], note = base.with_warmup(flags)

@@ -243,14 +243,17 @@ def _tokenizer(
 
 def _training_texts(stream: PieceStream, report: Report) -> Iterator[str]:
     """Texts to train a tokenizer on: never those held out."""
-    left = TOKENIZER_TEXT
+    left, size = TOKENIZER_TEXT, stream.size
     for piece, split in stream:
         if split == "train":
             yield piece.text
             left -= len(piece.text)
-            report(Progress("training the tokenizer", stream.position, stream.size))
+            # Of many files only the beginning is read: the end is where enough has been.
+            done = max(stream.position, (TOKENIZER_TEXT - left) * (size or 0) // TOKENIZER_TEXT)
+            report(Progress("reading for the tokenizer", done, size))
             if left <= 0:
-                return
+                break
+    report(Progress("training the tokenizer", 0, None))
 
 
 def _no_text(sources: list[Source]) -> UserError:

@@ -10,6 +10,7 @@ import bz2
 import glob
 import gzip
 import hashlib
+import importlib
 import io
 import lzma
 import os
@@ -30,7 +31,22 @@ from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError, first_line, or_say, package
 
-COMPRESSION: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+
+def _open_zstd(raw: BinaryIO, mode: str) -> Any:
+    """Python reads .zst files by itself from 3.14 on, and before by a package."""
+    try:
+        zstd = importlib.import_module("compression.zstd")
+    except ImportError:
+        zstd = package("zstandard", "a .zst file")
+    return zstd.open(raw, mode)
+
+
+COMPRESSION: dict[str, Callable[..., Any]] = {
+    ".gz": gzip.open,
+    ".bz2": bz2.open,
+    ".xz": lzma.open,
+    ".zst": _open_zstd,
+}
 TEXT = (".txt", ".text", ".md")
 JSONL = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet",)
@@ -147,8 +163,9 @@ class _File:
             self.name.encode()  # the names of inputs are written down, in UTF-8
         except UnicodeEncodeError:
             raise UserError(f"the name {self.name!a} is not UTF-8; rename the file") from None
-        with or_say(f"cannot read {self.path}"), open(self.path, "rb"):
-            pass
+        with or_say(f"cannot read {self.path}"), open(self.path, "rb") as raw:
+            if (opener := COMPRESSION.get(self.path.suffix)) is not None:
+                opener(raw, "rb")  # nothing is read yet, but a package may be missing
 
 
 def _stdin() -> BinaryIO:
@@ -174,7 +191,11 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
             text.detach()  # else it would close stdin
     except UnicodeDecodeError as error:
         raise UserError(f"{name} is not UTF-8 text: {error.reason} after line {number}") from None
-    except (EOFError, OSError, lzma.LZMAError, zlib.error) as error:
+    except Exception as error:
+        # ZstdError belongs to a package that may not be there.
+        damage = (EOFError, OSError, lzma.LZMAError, zlib.error)
+        if not isinstance(error, damage) and type(error).__name__ != "ZstdError":
+            raise
         raise UserError(f"cannot read {name}: {first_line(error)}") from None
 
 

@@ -17,6 +17,11 @@ def rank() -> int:
     return int(os.environ.get("RANK", "0"))
 
 
+def world_size() -> int:
+    """How many processes the run has."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
 def is_first() -> bool:
     """Whether this process speaks for all of its run."""
     return rank() == 0

@@ -1,7 +1,8 @@
 """Answers of a model kept on disk as they come, so that an evaluation can go on where it stopped.
 
-A file of sealed JSON lines (see `records`): the first names the model, each other one holds a
-question's digest and its answer. A line that a kill cut short is dropped.
+A file of sealed JSON lines (see `records`): one names a model, and each that follows holds a
+question's digest and that model's answer, until another model is named. A line that a kill cut
+short is dropped.
 """
 
 from __future__ import annotations
@@ -17,24 +18,21 @@ from spherelm.errors import UserError
 
 
 class Journal(UserDict[str, Any]):
-    """Answers by the digest of their question; with a file, they survive the process."""
+    """Answers of one model by the digest of their question; with a file, they survive the process.
+
+    The file may hold answers of others as well, which stay there.
+    """
 
     def __init__(self, file: Path | None = None, model: str = "") -> None:
         super().__init__()
         self._file = None
         if file is None:
             return
-        head = {"model": model}
-        whole = _whole_lines(file)
-        if whole and whole[0] != head:
-            raise UserError(
-                f"{file} holds answers of another model ({whole[0].get('model')}); "
-                "remove it or choose another --out"
-            )
-        self.data = {
-            records.field(line, "question", str, file): line.get("answer") for line in whole[1:]
-        }
-        lines = [head, *({"question": q, "answer": a} for q, a in self.items())]
+        answers = _by_model(file)
+        self.data = answers.pop(model, {})
+        lines: list[dict[str, Any]] = []
+        for each, known in (*answers.items(), (model, self.data)):  # ours last: it is added to
+            lines += [{"model": each}, *({"question": q, "answer": a} for q, a in known.items())]
         durable.write_text(file, "".join(map(records.line, lines)))
         # Closed by close(); until then each line goes to the operating system as it is written.
         self._file = open(file, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
@@ -52,6 +50,19 @@ class Journal(UserDict[str, Any]):
 def digest(question: tuple[Any, ...]) -> str:
     """What a question is known by."""
     return hashlib.blake2b(json.dumps(question).encode(), digest_size=16).hexdigest()
+
+
+def _by_model(file: Path) -> dict[str, dict[str, Any]]:
+    """All answers in the file, by model and question."""
+    found: dict[str, dict[str, Any]] = {}
+    model = ""
+    for line in _whole_lines(file):
+        if "model" in line:
+            model = records.field(line, "model", str, file)
+        else:
+            question = records.field(line, "question", str, file)
+            found.setdefault(model, {})[question] = line.get("answer")
+    return found
 
 
 def _whole_lines(file: Path) -> list[dict[str, Any]]:

@@ -30,7 +30,7 @@ from transformers.cache_utils import Cache
 from transformers.generation import GenerationMixin
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to_keep
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.llama.modeling_llama import (
     LlamaModel,
     LlamaPreTrainedModel,
@@ -40,6 +40,16 @@ from transformers.models.llama.modeling_llama import (
 from transformers.utils import can_return_tuple
 
 from .configuration_spherelm import SCALES, NGPTConfig
+
+try:
+    from transformers.modeling_utils import slice_logits_to_keep
+except ImportError:  # the newest transformers for Python 3.10 does not have it
+
+    def slice_logits_to_keep(hidden: Tensor, logits_to_keep: int | Tensor) -> Tensor:
+        """The last positions, all for 0, or those that a tensor names."""
+        whole_number = isinstance(logits_to_keep, int)
+        return hidden[:, slice(-logits_to_keep, None) if whole_number else logits_to_keep]
+
 
 NORM_EPS = 1e-12
 

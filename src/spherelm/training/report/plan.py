@@ -15,11 +15,12 @@ from spherelm.config import RunConfig
 from spherelm.config_io import override, to_dict, to_toml
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import WindowReader
+from spherelm.free_memory import gib
 from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.ops.device import choose_device, in_precision, uses_bf16
 from spherelm.training.build import build_model
 from spherelm.training.memory import check_fits, training_memory
-from spherelm.training.report.reporter import format_count, format_seconds
+from spherelm.training.report.reporter import format_count, format_flops, format_seconds
 
 
 def print_plan(
@@ -33,14 +34,13 @@ def print_plan(
         print(json.dumps(plan))
         return
     print(to_toml(run))
-    memory = plan["training_memory_bytes"] / 2**30
     rows = {} if init_from is None else {"begins with": str(init_from)}
     rows |= {
         "parameters": format_count(plan["parameters"]),
-        "FLOPs per token": format_count(plan["flops_per_token"]),
+        "FLOPs per token": format_flops(plan["flops_per_token"]),
         "tokens": f"{format_count(plan['tokens'])}, {plan['epochs']:.2f} epochs of the data",
-        "FLOPs of the run": format_count(plan["flops"]),
-        "memory": f"{memory:.2f} GiB on one device",
+        "FLOPs of the run": format_flops(plan["flops"]),
+        "memory": f"{gib(plan['training_memory_bytes'])} on one device",
         "expected time": f"{format_seconds(plan['expected_seconds'])} on {plan['device']}, "
         f"{format_count(plan['tokens_per_second'])} tokens/s",
     }

@@ -125,6 +125,14 @@ def format_count(value: float) -> str:
     return f"{value:.3g}"
 
 
+def format_flops(value: float) -> str:
+    """7280000 -> 7.28 MFLOPs"""
+    for limit, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}FLOPs"
+    return f"{value:,.0f} FLOPs"
+
+
 def format_seconds(seconds: float) -> str:
     """3725 -> 1h02m"""
     if seconds < 60:

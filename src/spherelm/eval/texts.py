@@ -1,0 +1,60 @@
+"""Texts to evaluate on, each with a name: files, compressed or not, and folders of them.
+
+They are read as `spherelm prepare` reads them: .jsonl and .parquet too, and a line with
+<|endoftext|> ends a document. All are read before a model is, so that one that cannot be read is
+named at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from spherelm.data.sources import Position, Source, find_sources
+from spherelm.errors import UserError
+
+
+@dataclass(frozen=True)
+class NamedText:
+    """The documents that one name stands for."""
+
+    name: str
+    documents: tuple[str, ...]
+
+    @property
+    def text_bytes(self) -> int:
+        return sum(len(document.encode()) for document in self.documents)
+
+
+def read_texts(names: Sequence[str], field: str = "text") -> list[NamedText]:
+    """The texts of files, folders and globs; `field` holds the text in .jsonl and .parquet."""
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"the text {name} is named twice; name each text once")
+        if Path(name).suffix == ".bin":
+            raise UserError(f"{name} holds tokens, not text; name their folder with --data")
+    found = [(name, find_sources([name], field)) for name in names]  # looks at all of them
+    return [NamedText(name, _documents(name, sources)) for name, sources in found]
+
+
+def _documents(name: str, sources: Sequence[Source]) -> tuple[str, ...]:
+    documents: list[str] = []
+    parts: list[str] = []
+    for source in sources:
+        for piece in source.pieces(Position()):
+            parts.append(piece.text)
+            if piece.ends:
+                documents.append("".join(parts))
+                parts = []
+    if not documents:
+        raise UserError(f"the text {name} is empty; there is nothing to evaluate on")
+    return tuple(documents)
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The last part of each name, as long as that tells them apart."""
+    short = [Path(name).name or name for name in names]
+    return [
+        each if short.count(each) == 1 else name for name, each in zip(names, short, strict=True)
+    ]

@@ -1,0 +1,7 @@
+"""Flags from a frozen dataclass: how they are read, their help page, and what a mistake says."""
+
+from spherelm.flags.parse import SHORT_FORMS as SHORT_FORMS
+from spherelm.flags.parse import parse as parse
+from spherelm.flags.words import given as given
+from spherelm.flags.words import long_forms as long_forms
+from spherelm.flags.words import value_of as value_of

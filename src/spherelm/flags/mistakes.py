@@ -1,0 +1,105 @@
+"""What a mistake on a command line says: from the parser's events to one line each.
+
+All that is private to tyro is here. The events are its hook for this, which it may still change: a
+test holds each of them to the line that it becomes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import itertools
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from spherelm.flags.fields import spellings, word_of
+from spherelm.flags.words import value_of
+
+if TYPE_CHECKING:
+    from tyro._arguments import ArgumentDefinition
+    from tyro._errors import ParseErrorEvent
+
+
+def refusing(refuse: Callable[[ParseErrorEvent], None]) -> AbstractContextManager[None]:
+    """Let `refuse` say what is wrong; in a tyro without the hook for it, tyro says so itself."""
+    try:
+        from tyro._errors import on_parse_error
+    except ImportError:
+        return contextlib.nullcontext()
+    return on_parse_error(refuse)
+
+
+def explain(
+    event: ParseErrorEvent, argv: list[str], flags: Any, short_forms: Iterable[str] = ()
+) -> str:
+    """What is wrong with a command line, from the event in which tyro says so."""
+    from tyro import _errors as tyro
+
+    known = [*short_forms, *spellings(flags)]
+    if isinstance(event, tyro.UnrecognizedArgs):
+        return _unknown(event.tokens, argv, known)
+    if isinstance(event, tyro.MissingArgs):
+        if event.unrecognized_tokens:  # --oot for --out: what is there tells more
+            return _unknown(event.unrecognized_tokens, argv, known)
+        missing = [each.arg for each in event.missing_arguments]
+        missing.sort(key=lambda argument: argument.is_positional())
+        names = (_name(argument, flags) for argument in missing)
+        return f"{' and '.join(names)} must be given"
+    if isinstance(event, tyro.InvalidChoice):
+        choices = ", ".join(event.choices)
+        return f"{_name(event.argument, flags)} must be one of {choices}, not {event.value!r}"
+    if isinstance(event, tyro.BadValue):
+        return f"{_name(event.argument, flags)} needs a value"
+    if isinstance(event, tyro.InstantiationFailure):
+        if event.argument is None:  # all could be read, and the dataclass refused it
+            return event.message
+        return _not_a_value(_name(event.argument, flags), event.argument, event.message, argv)
+    return f"the options cannot be understood ({type(event).__name__})"
+
+
+def _name(argument: ArgumentDefinition, flags: Any) -> str:
+    """The flag as it is typed; a word without one as the help calls it."""
+    if not argument.is_positional():
+        return argument.lowered.name_or_flags[0]
+    return word_of(type(flags), argument.field.intern_name)
+
+
+def _not_a_value(name: str, argument: ArgumentDefinition, reason: str, argv: list[str]) -> str:
+    kinds = argument.lowered.metavar or ""
+    number = "whole number" if "INT" in kinds else "number" if "FLOAT" in kinds else None
+    if number is None:
+        return f"{name}: {reason}"
+    if argument.lowered.nargs == "*":
+        return f"{name} must be {number}s"
+    return f"{name} must be a {number}, not {value_of(name, argv)!r}"
+
+
+def _unknown(words: list[str], argv: list[str], known: list[str]) -> str:
+    """The first flag that is none, with the nearest that is one; else the word that is too many."""
+    wrong = next((word for word in words if word.startswith("--")), None)
+    if wrong is None:
+        switch = _switch_before(words[0], argv, known)
+        if switch is not None:
+            off = words[0].lower() in ("false", "off", "no", "0")
+            hint = f"did you mean {_opposite(switch)}?" if off else "leave that out"
+            return f"{switch} takes no value, not {words[0]!r}; {hint}"
+        return f"{words[0]!r} is one word too many: it belongs to no option"
+    meant = {f"--{flag.lstrip('-').rpartition('.')[2]}": flag for flag in reversed(known)}
+    meant |= {flag: flag for flag in known}  # also without the section that a field is in
+    close = difflib.get_close_matches(wrong.partition("=")[0], meant, n=1, cutoff=0.7)
+    return f"there is no option {wrong}" + (f"; did you mean {meant[close[0]]}?" if close else "")
+
+
+def _switch_before(word: str, argv: list[str], known: list[str]) -> str | None:
+    """The switch that a word too many was meant for: --switch WORD or --switch=WORD."""
+    pairs = [*itertools.pairwise(argv), *(each.split("=", 1) for each in argv if "=" in each)]
+    before = next((flag for flag, after in pairs if after == word), "")
+    return before if before in known and _opposite(before) in known else None
+
+
+def _opposite(switch: str) -> str:
+    """The other form of a switch."""
+    section, dot, name = switch.removeprefix("--").rpartition(".")
+    other = name.removeprefix("no-") if name.startswith("no-") else f"no-{name}"
+    return f"--{section}{dot}{other}"
