@@ -34,8 +34,8 @@ SCRIPT = r"""
   let at = 0;  // where that is, in the chart's own units
 
   const written = v => typeof v !== "number" ? v
-    : v !== 0 && (Math.abs(v) < 1e-4 || Math.abs(v) >= 1e9) ? v.toExponential(3)
-    : v.toLocaleString("en-US", {maximumSignificantDigits: 5});
+    : v !== 0 && (Math.abs(v) < 1e-4 || Math.abs(v) >= 1e9) ? v.toExponential(2)
+    : v.toLocaleString("en-US", {maximumSignificantDigits: 4});
 
   // Every curve: the places of its points, and what they stand for.
   const curves = chart => [...chart.querySelectorAll("polyline[data-values]")].map(line => ({
