@@ -16,7 +16,12 @@ from spherelm.inspect.conditions import (
     look_at_layer,
     singular_values,
 )
-from spherelm.inspect.directions import Directions, Nearest, look_at_directions
+from spherelm.inspect.directions import (
+    Directions,
+    Nearest,
+    look_at_directions,
+    nearest_by_chance,
+)
 from spherelm.inspect.distribution import distribution_of
 from spherelm.inspect.embeddings import (
     SAMPLED_ROWS,
@@ -185,6 +190,14 @@ def test_what_is_read_is_near_the_input_and_what_is_written_near_the_output() ->
     reads, *_, writes = found
     assert (reads.embedding, int(reads.tokens[2, 0])) == ("E_input", 4)
     assert (writes.embedding, int(writes.tokens[2, 0])) == ("E_output", 1)
+
+
+@pytest.mark.parametrize(("tokens", "d_model"), [(257, 128), (8000, 64), (8000, 512)])
+def test_chance_is_what_random_directions_have(tokens: int, d_model: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    E, rows = (torch.randn(n, d_model, generator=generator) for n in (tokens, 2000))
+    median = float(Nearest(E)(rows)[1][:, 0].median())
+    assert nearest_by_chance(tokens, d_model) == pytest.approx(median, rel=0.02)
 
 
 def test_of_a_large_gpt_one_layer_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:

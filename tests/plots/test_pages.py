@@ -157,8 +157,8 @@ def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
 
 
 LABELS = """
-[...document.querySelectorAll("svg.chart[aria-labelledby]")].map(c => ({
-  name: c.getAttribute("aria-labelledby"),
+[...document.querySelectorAll("svg.chart")].map(c => ({
+  name: c.getAttribute("aria-labelledby") || c.getAttribute("aria-label"),
   size: [c.viewBox.baseVal.width, c.viewBox.baseVal.height],
   texts: [...c.querySelectorAll("text")].map(t => {
     const b = t.getBBox(), turned = t.hasAttribute("transform");

@@ -154,5 +154,11 @@ def _faster(one: Tensor, other: Tensor) -> bool:
 
 
 def nearest_by_chance(tokens: int, d_model: int) -> float:
-    """About the cosine of a random direction with the nearest of so many random ones."""
-    return min(1.0, math.sqrt(2 * math.log(max(2, tokens)) / d_model))
+    """The median cosine of a random direction with the nearest of so many random ones.
+
+    The largest of many normal numbers has Gumbel's distribution; a cosine c is rarer than a normal
+    number would be, with density (1 − c²)^(D/2) in place of exp(−z²/2).
+    """
+    far = math.sqrt(2 * math.log(max(3, tokens)))
+    z = far - math.log(2 * math.pi * far * far) / (2 * far) - math.log(math.log(2)) / far
+    return math.sqrt(1 - math.exp(-z * z / d_model))

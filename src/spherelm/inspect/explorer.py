@@ -86,10 +86,12 @@ const percent = p => p < 0.0005 ? "&lt;0.1%" : (100 * p).toFixed(p < 0.1 ? 1 : 0
 
 // A picture: bars or a line, marks across bars; hovering reads the values of hidden curves.
 function plot(names, values, role, options) {
-  const W = 720, H = 240, left = 84, right = 10, top = 12, bottom = 38;
+  const W = 720, H = 240, right = 10, top = 12, bottom = 38;
   const all = values.concat(options.marks || [], [0]);
   let low = Math.min(...all), high = Math.max(...all);
   if (high === low) high = low + 1;
+  const short = v => String(+v.toPrecision(2));
+  const left = 20 + 14 * Math.max(4, short(low).length, short(high).length);
   const x = i => +(left + (i + 0.5) * (W - left - right) / values.length).toFixed(1);
   const y = v => +(top + (high - v) / (high - low) * (H - top - bottom)).toFixed(1);
   const wide = Math.max(2, 0.7 * (W - left - right) / values.length);
@@ -98,7 +100,7 @@ function plot(names, values, role, options) {
   for (const v of new Set([low, 0, high])) {
     if (v === 0 && (y(0) > y(low) - 26 && low < 0 || y(0) < y(high) + 26 && high > 0)) continue;
     parts.push(`<line class="grid" x1="${left}" x2="${W - right}" y1="${y(v)}" y2="${y(v)}"/>`,
-      `<text x="${left - 8}" y="${y(v) + 6}" text-anchor="end">${+v.toPrecision(2)}</text>`);
+      `<text x="${left - 8}" y="${y(v) + 6}" text-anchor="end">${short(v)}</text>`);
   }
   parts.push(`<line class="grid" x1="${left}" x2="${W - right}" y1="${y(0)}" y2="${y(0)}"/>`);
   const curve = (label, numbers, colour, shown) => parts.push(

@@ -29,7 +29,10 @@ Samples = Mapping[str, Sample | str]
 def render(runs: Sequence[History], samples: Samples | None = None) -> str:
     """The page as HTML."""
     shown = appearances(runs)
+    names = [each.label for each in shown]
     title = shown[0].run.folder if len(shown) == 1 else f"{len(shown)} runs"
+    if len(shown) in (2, 3):
+        title = f"{', '.join(names[:-1])} and {names[-1]}"
     state = f'<p class="quiet">{escape(_state(shown))}</p>'
     return document(f"Report: {title}", title, state, _parts(shown, samples or {}))
 
@@ -60,11 +63,17 @@ def _state(shown: Sequence[Shown]) -> str:
     going = [each for each in shown if not each.run.finished]
     if not going:
         return "All steps have been taken."
-    steps = ", ".join(
-        f"{each.label} at step {each.run.step:,} of {each.run.config.train.steps:,}"
-        for each in going
-    )
-    return f"Not at the end: {steps}."
+    return f"Not at the end: {', '.join(map(_where, going))}."
+
+
+def _where(each: Shown) -> str:
+    """How far a run has come, and how long the rest takes at the speed it had last."""
+    step, steps, speed = each.run.step, each.run.config.train.steps, each.run.tokens_per_second
+    at = f"{each.label} at step {step:,} of {steps:,}"
+    if speed is None:
+        return at
+    left = format_seconds((steps - step) * each.run.config.tokens_per_step / speed)
+    return f"{at}, {left} of steps to go"
 
 
 def _pictures(charts: Sequence[Chart]) -> str:
