@@ -96,12 +96,16 @@ def factor_charts(shown: Sequence[Shown]) -> list[Chart]:
     return charts
 
 
+def token_unit(tokens: float) -> tuple[float, str]:
+    """The unit in which a number of tokens is easy to read."""
+    return next((count for count in COUNTS if tokens >= 2 * count[0]), (1.0, "tokens"))
+
+
 X = Callable[[History], Callable[[dict[str, Any]], float]]
 
 
 def _over_tokens(shown: Sequence[Shown]) -> tuple[str, Axis, X]:
-    most = max(each.run.tokens for each in shown)
-    unit, name = next((c for c in COUNTS if most >= 2 * c[0]), (1.0, "tokens"))
+    unit, name = token_unit(max(each.run.tokens for each in shown))
     return "tokens", Axis(name, from_zero=True), lambda run: lambda line: line["tokens"] / unit
 
 
