@@ -1,4 +1,4 @@
-"""The three pages, `compare`'s, `report`'s and `inspect`'s, are one family: held to it by a real
+"""The pages of three verbs, `compare`'s, `report`'s and `inspect`'s, are one family: held to it by a real
 browser, at a desk, on a phone, in the dark and on paper."""
 
 from __future__ import annotations
@@ -24,11 +24,15 @@ from tests.browser import CHROMIUM, Page, browser
 from tests.compare.made import ENVIRONMENT, comparison, side
 from tests.saved_runs import byte_model
 
-NAMES = ("compare", "report", "inspect")
+NAMES = ("compare", "report", "twelve", "inspect")
 PHONE, DESK, PAPER = 390, 1280, 718
 """Widths in pixels; that of A4 between its margins."""
 TEXT = "def way(self):\n    return <turn> & 'turn'\n" * 3
 LONG = "a-run-with-a-very-long-name" * 4
+TWELVE: list[tuple[Arch, int, str]] = [
+    ("gpt" if i % 2 else "ngpt", 30 - 5 * (i % 3), f"sweep-lr{i}e-3-seed{i}") for i in range(12)
+]
+"""A report of as many runs as it takes, of different lengths."""
 
 
 def history(arch: Arch, steps: int, folder: str) -> History:
@@ -59,6 +63,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     content = {
         "compare": render_comparison(made, "inside/index.html"),
         "report": render_history(runs, samples),
+        "twelve": render_history([history(*run) for run in TWELVE]),
         "inspect": render_insides(models, "a text"),
     }
     folder = tmp_path_factory.mktemp("pages")

@@ -188,8 +188,8 @@ def table(
 ) -> str:
     """A table; the first cell of a row is its name.
 
-    A `stacked` one has a line a cell on a phone, behind the head of its column; others can be
-    pushed aside there.
+    One that is too wide can be pushed aside; a `stacked` one has a line a cell on a phone, behind
+    the head of its column.
     """
     kinds = " ".join(word for word in (kind, "stacked" if stacked else "") if word)
     lines = [f'<table class="{kinds}">' if kinds else "<table>", "\n<thead><tr>"]
@@ -203,8 +203,7 @@ def table(
             lines.append(_cell("td", cell, said))
         lines.append("</tr>")
     lines.append("</tbody>\n</table>")
-    content = "".join(lines)
-    return content if stacked else f'<div class="scroll">{content}</div>'
+    return f'<div class="scroll">{"".join(lines)}</div>'
 
 
 def _cell(kind: str, cell: Cell, attributes: str = "") -> str:

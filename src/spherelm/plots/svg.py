@@ -87,7 +87,7 @@ class _Drawing:
             widest = max((text_width(line.label, LARGEST_TYPE) for line in self.named), default=0)
             self.legend, self.right = list[list[Series]](), WIDTH - round(widest) - GAP - 8
         else:
-            self.legend, self.right = _rows(self.named, WIDTH - self.left), WIDTH - 24
+            self.legend, self.right = _rows(self.named), WIDTH - 24
         above = len(self.legend) * LABEL_GAP
         self.top, self.height = TOP + above, HEIGHT + max(0, above - LABEL_GAP)
         self.span_text = self._span_text()
@@ -201,16 +201,18 @@ class _Drawing:
     def _legend(self) -> Iterator[str]:
         """Names above the picture, each behind a piece of its line."""
         for number, row in enumerate(self.legend):
-            x, y = float(self.left), 14.0 + number * LABEL_GAP
+            used = sum(map(_key_width, row)) - 2 * GAP
+            x = min(float(self.left), WIDTH - GAP - used)
+            y = 14.0 + number * LABEL_GAP
             for line in row:
                 dotted = " dotted" if line.dotted else ""
                 way = f"M{x:g},{y:g} h{SAMPLE}"
                 yield f'<path class="key curve {line.role}{dotted}" d="{way}"/>'
                 if line.dots:
                     yield _mark(line, x + SAMPLE / 2, y)
-                x += SAMPLE + GAP
-                yield _text(x, y, line.label, "start", f"label {line.role}-fill", middle=True)
-                x += text_width(line.label, LARGEST_TYPE) + 2 * GAP
+                style, at = f"label {line.role}-fill", x + SAMPLE + GAP
+                yield _text(at, y, line.label, "start", style, middle=True)
+                x += _key_width(line)
 
     def _span_text(self) -> tuple[float, float] | None:
         """The middle of the text of the span: near its beginning, where no curve is."""
@@ -241,14 +243,19 @@ class _Drawing:
         yield _text(x, y, span.text, "middle", "label span-text", middle=True)
 
 
-def _rows(lines: list[Series], room: float) -> list[list[Series]]:
-    """The rows of a legend, none longer than `room`."""
+def _key_width(line: Series) -> float:
+    """What a label takes in a legend, with the room behind it."""
+    return SAMPLE + 3 * GAP + text_width(line.label, LARGEST_TYPE)
+
+
+def _rows(lines: list[Series]) -> list[list[Series]]:
+    """The rows of a legend."""
     rows, free = list[list[Series]](), 0.0
     for line in lines:
-        width = SAMPLE + 3 * GAP + text_width(line.label, LARGEST_TYPE)
-        if width > free:
+        width = _key_width(line)
+        if width - 2 * GAP > free:
             rows.append([])
-            free = room
+            free = WIDTH - 2 * GAP
         rows[-1].append(line)
         free -= width
     return rows

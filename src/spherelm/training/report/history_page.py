@@ -63,6 +63,8 @@ def _state(shown: Sequence[Shown]) -> str:
     going = [each for each in shown if not each.run.finished]
     if not going:
         return "All steps have been taken."
+    if len(going) > 3:  # the table says it of each
+        return f"{len(going)} of {len(shown)} runs are not at the end."
     return f"Not at the end: {', '.join(map(_where, going))}."
 
 
