@@ -1,4 +1,4 @@
-"""The pages of three verbs, `compare`'s, `report`'s and `inspect`'s, are one family: held to it by a real
+"""The pages of three verbs, `compare`, `report` and `inspect`, are one family: held to it by a real
 browser, at a desk, on a phone, in the dark and on paper."""
 
 from __future__ import annotations

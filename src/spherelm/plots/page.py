@@ -12,86 +12,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from spherelm.plots import hover, svg
-from spherelm.plots.chart import COLOURS, Chart, Role
+from spherelm.plots import hover, style, svg
+from spherelm.plots.chart import Chart, Role
 
-STYLE = (
-    """
-:root { color-scheme: light dark; }
-* { box-sizing: border-box; }
-html { scroll-padding-top: 3.5rem; }
-body {
-  margin: 0; background: var(--page); color: var(--text);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
-}
-main { max-width: 62rem; margin: 0 auto; padding: 2rem 1.25rem 3rem; }
-h1 { font-size: clamp(1.5rem, 4vw, 2.1rem); line-height: 1.2; margin: 0 0 .5rem;
-  text-wrap: balance; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 0 0 .75rem; }
-h3 { font-size: 1rem; margin: 1rem 0 .35rem; }
-p { margin: .4rem 0; max-width: 46rem; }
-a { color: inherit; text-underline-offset: .15em; }
-.quiet, figcaption { color: var(--quiet); }
-.contents { position: sticky; top: 0; z-index: 2; background: var(--page); margin: .75rem 0 0;
-  border-bottom: 1px solid var(--grid); }
-.contents ul { list-style: none; display: flex; flex-wrap: wrap; gap: 0 1.1rem; margin: 0;
-  padding: .45rem 0; font-size: .9rem; }
-.contents a { color: var(--quiet); text-decoration: none; white-space: nowrap; line-height: 1.7; }
-.contents a:hover, .contents a:focus-visible { color: var(--text); text-decoration: underline; }
-.card {
-  background: var(--card); border: 1px solid var(--grid); border-radius: .75rem;
-  padding: 1.25rem; margin: 1.25rem 0 0; min-width: 0;
-}
-.pair { display: grid; gap: 0 1.25rem; grid-template-columns: repeat(2, minmax(0, 1fr)); }
-.pictures { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(2, minmax(0, 1fr)); }
-.pair svg.chart, .pictures svg.chart { font-size: """
-    f"{svg.LARGEST_TYPE}px; }}"
-    """
-.pictures h3 { margin-top: .25rem; }
-figure { margin: 0; break-inside: avoid; min-width: 0; }
-figcaption { font-size: .9rem; margin-top: .5rem; max-width: 46rem; overflow-wrap: anywhere; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .45rem .75rem .45rem 0; border-top: 1px solid var(--grid);
-  vertical-align: top; }
-thead th { border-top: 0; }
-tbody th { font-weight: 400; }
-tbody th[class] { font-weight: 600; }
-.numbers { max-width: 36rem; }
-.numbers td, .numbers thead th:not(:first-child) { text-align: right; white-space: nowrap; }
-.scroll { overflow-x: auto; }
-pre {
-  margin: 0; font: .85rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace;
-  white-space: pre-wrap; overflow-wrap: anywhere;
-}
-pre .prompt { color: var(--quiet); }
-code { font: .9em ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-@media screen and (max-width: 760px) {
-  .pair, .pictures { grid-template-columns: minmax(0, 1fr); }
-  main { padding: 1.25rem .75rem 2rem; }
-  .card { padding: 1rem .85rem; }
-  .contents ul { flex-wrap: nowrap; overflow-x: auto; scrollbar-width: none; }
-  .numbers { font-size: .9rem; }
-  .numbers td { white-space: normal; }
-  .stacked thead { display: none; }
-  .stacked tr { display: block; border-top: 1px solid var(--grid); padding: .5rem 0; }
-  .stacked th, .stacked td { display: block; border: 0; padding: .1rem 0; white-space: normal;
-    overflow-wrap: anywhere; }
-  .stacked tbody th { font-weight: 600; }
-  .stacked td:empty { display: none; }
-  .stacked td[data-label]::before { content: attr(data-label) ": "; color: var(--quiet); }
-}
-@media print {
-  :root { color-scheme: light; }
-  body { background: none; font-size: 11pt; }
-  main { max-width: none; padding: 0; }
-  .contents { display: none; }
-  .card { border: 0; border-top: 1px solid var(--grid); border-radius: 0; padding: .75rem 0; }
-  h2, h3 { break-after: avoid; }
-  tr, pre { break-inside: avoid; }
-  .scroll { overflow: visible; }
-}
-""" + "\n".join(f".{role}-name {{ color: var(--{role}); }}" for role in COLOURS)
-)
+MOST_COLUMNS = 9
+"""Of a table that stays one on paper."""
 
 
 @dataclass(frozen=True)
@@ -122,15 +47,15 @@ def document(
     heading: str,
     lead: str,
     parts: Iterable[Part | Sequence[Part]],
-    style: str = "",
+    own_style: str = "",
     scripts: str = "",
 ) -> str:
     """A whole page; `lead` is what stands under its heading, as HTML.
 
-    Parts that come as a sequence stand side by side where there is room. `style` and `scripts`
+    Parts that come as a sequence stand side by side where there is room. `own_style` and `scripts`
     (elements) are added to what all pages have.
     """
-    return "\n".join(_document(title, heading, lead, list(parts), style, scripts)) + "\n"
+    return "\n".join(_document(title, heading, lead, list(parts), own_style, scripts)) + "\n"
 
 
 def _document(
@@ -138,13 +63,14 @@ def _document(
     heading: str,
     lead: str,
     parts: list[Part | Sequence[Part]],
-    style: str,
+    own_style: str,
     scripts: str,
 ) -> Iterator[str]:
     yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
     yield f"<title>{escape(title)}</title>"
-    yield f"<style>{svg.STYLE}{STYLE}{hover.STYLE}{style}</style>\n</head>\n<body>\n<main>"
+    styles = svg.STYLE + style.STYLE + hover.STYLE + own_style
+    yield f"<style>{styles}</style>\n</head>\n<body>\n<main>"
     yield f"<header>\n<h1>{escape(heading)}</h1>\n{lead}\n</header>"
     yield '<nav class="contents" aria-label="contents">\n<ul>'
     for part in parts:
@@ -191,7 +117,8 @@ def table(
     One that is too wide can be pushed aside; a `stacked` one has a line a cell on a phone, behind
     the head of its column.
     """
-    kinds = " ".join(word for word in (kind, "stacked" if stacked else "") if word)
+    many = "many" if stacked and len(head) > MOST_COLUMNS else ""
+    kinds = " ".join(word for word in (kind, "stacked" if stacked else "", many) if word)
     lines = [f'<table class="{kinds}">' if kinds else "<table>", "\n<thead><tr>"]
     lines += [_cell("th", cell, ' scope="col"') for cell in head]
     lines.append("</tr></thead>\n<tbody>")
