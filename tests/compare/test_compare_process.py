@@ -111,6 +111,7 @@ def test_killed_comparison_goes_on_to_the_same_numbers(finished, tmp_path):
     assert resumed.returncode == 0, resumed.stderr
     assert "seconds per step" in resumed.stdout
     assert "nGPT writes" in resumed.stdout
+    assert resumed.stdout.endswith(f"inside: {out / 'inside' / 'index.html'}\n")
     for arch in ("gpt", "ngpt"):
         metrics = Path(arch) / "metrics.jsonl"
         assert (out / metrics).read_bytes() == (whole / metrics).read_bytes()

@@ -94,10 +94,10 @@ def _compare(flags: CompareFlags) -> int:
         inside = look_inside_both(out, dataset, display.note)
         durable.write_text(out / "report.html", render(comparison, inside))
         durable.write_json(out / comparing.RESULT, comparison.as_json())
-    return show(comparison.as_json(), flags.json, lambda: _print(comparison, out))
+    return show(comparison.as_json(), flags.json, lambda: _print(comparison, out, inside))
 
 
-def _print(comparison: Comparison, out: Path) -> None:
+def _print(comparison: Comparison, out: Path, inside: str | None) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
@@ -114,3 +114,5 @@ def _print(comparison: Comparison, out: Path) -> None:
             text = Text.assemble((sample.prompt, "dim"), sample.text)
             console.print(Panel(text, title=f"{side.name} writes", title_align="left"))
     console.print(f"report: {out / 'report.html'}", soft_wrap=True)
+    if inside is not None:
+        console.print(f"inside: {out / inside}", soft_wrap=True)
