@@ -16,7 +16,7 @@ from spherelm.generation.engine import Engine
 from spherelm.generation.settings import Sampling
 from spherelm.generation.text import encode_prompt
 from spherelm.model.transformer import Transformer
-from spherelm.saved import find_saved, load_model, open_own_data
+from spherelm.saved import Saved, find_tokenizer, open_own_data, read_weights, reading
 
 PROMPT_TOKENS = 32
 LONGEST = 256
@@ -58,15 +58,20 @@ def sample_of_run(folder: str, most: int = LONGEST) -> Sample | str:
 
     The prompt is the beginning of its validation text; where its data is gone, a new document.
     """
+
+    def read(saved: Saved) -> tuple[Transformer, Tokenizer, list[int]]:
+        tokenizer = find_tokenizer(saved)
+        prompt = encode_prompt(tokenizer, "")
+        with contextlib.suppress(UserError):
+            dataset = open_own_data(saved)
+            if dataset.has_val:
+                prompt = validation_prompt(dataset, saved.config.model.context)
+        return read_weights(saved), tokenizer, prompt
+
     try:
-        model, tokenizer, config = load_model(folder)
+        model, tokenizer, prompt = reading(folder, read)
     except UserError as error:
         return str(error)
-    prompt = encode_prompt(tokenizer, "")
-    with contextlib.suppress(UserError):
-        dataset = open_own_data(find_saved(folder))
-        if dataset.has_val:
-            prompt = validation_prompt(dataset, config.model.context)
     return write_sample(model.eval(), tokenizer, prompt, most)
 
 
