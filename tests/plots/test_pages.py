@@ -305,6 +305,24 @@ def test_pointing_at_a_chart_tells_its_values(page: Page) -> None:
     assert page.errors == []
 
 
+def test_a_touch_tells_values_and_leaves_the_chart_in_sight(page: Page) -> None:
+    page.size(PHONE)
+    chart, tip = "document.querySelector('svg.chart')", "document.querySelector('.tip')"
+    page.run(f"{chart}.scrollIntoView({{block: 'center'}})")
+    page.run("new Promise(done => setTimeout(done, 100))")
+    box = page.run(f"(b => [b.x, b.y, b.width, b.height])({chart}.getBoundingClientRect())")
+    place = {"x": box[0] + 0.7 * box[2], "y": box[1] + box[3] / 2}
+    page.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[place])
+    page.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+    assert page.run(f"{tip}.hidden") is False
+    left, right, bottom = page.run(
+        f"(b => [b.left, b.right, b.bottom])({tip}.getBoundingClientRect())"
+    )
+    assert left >= 0
+    assert right <= PHONE
+    assert bottom <= box[1]
+
+
 def test_the_contents_lead_to_every_part(page: Page) -> None:
     page.size(PHONE)
     links = page.run("[...document.querySelectorAll('.contents a')].map(a => a.hash)")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 STYLE = """
 svg.chart { touch-action: pan-y; }
+svg.chart:focus { outline: none; }
 svg.chart:focus-visible { outline: 2px solid var(--quiet); outline-offset: 2px; }
 svg.chart .hover-line { stroke: var(--quiet); stroke-width: 1; }
 svg.chart .hover-dot { fill: var(--card); stroke-width: 2.5; }
@@ -100,7 +101,8 @@ SCRIPT = r"""
     const scale = area.width / chart.viewBox.baseVal.width, place = area.left + at * scale;
     const left = place + 14 + box.width > innerWidth - 8 ? place - 14 - box.width : place + 14;
     tip.style.left = Math.max(8, Math.min(left, innerWidth - box.width - 8)) + "px";
-    const over = area.top + top * scale + 4;
+    // On a phone, above the chart: inside it there would be no curve left to see.
+    const over = innerWidth < 600 ? area.top - box.height - 2 : area.top + top * scale + 4;
     tip.style.top = Math.max(8, Math.min(over, innerHeight - box.height - 8)) + "px";
   }
 
