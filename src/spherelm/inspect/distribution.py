@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 BINS = 60
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+QUANTILES = (0.01, 0.05, 0.25, 0.75, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,9 @@ class Distribution:
     counts: tuple[int, ...]
     mean: float
     std: float
+    median: float
     quantiles: tuple[float, ...]
-    """The numbers below which shares of `QUANTILES` of all lie; the one in the middle is the
-    median."""
+    """The numbers below which shares of `QUANTILES` of all lie."""
 
     @property
     def centres(self) -> list[float]:
@@ -52,6 +52,7 @@ def distribution_of(values: Tensor, bins: int = BINS) -> Distribution:
         counts=tuple(counts.tolist()),
         mean=float(flat.mean()),
         std=float(flat.std(correction=0)),
+        median=float(flat.median()),
         quantiles=_quantiles(flat),
     )
 

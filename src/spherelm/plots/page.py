@@ -66,11 +66,7 @@ def _document(
     own_style: str,
     scripts: str,
 ) -> Iterator[str]:
-    yield '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">'
-    yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>{escape(title)}</title>"
-    styles = svg.STYLE + style.STYLE + hover.STYLE + own_style
-    yield f"<style>{styles}</style>\n</head>\n<body>\n<main>"
+    yield opening(title, own_style)
     yield f"<header>\n<h1>{escape(heading)}</h1>\n{lead}\n</header>"
     yield '<nav class="contents" aria-label="contents">\n<ul>'
     for part in parts:
@@ -79,17 +75,34 @@ def _document(
     yield "</ul>\n</nav>"
     for part in parts:
         if isinstance(part, Part):
-            yield _card(part)
+            yield card(part.title, part.content, part.name)
         else:
             yield '<div class="pair">'
-            yield from map(_card, part)
+            for each in part:
+                yield card(each.title, each.content, each.name)
             yield "</div>"
-    yield f"</main>\n{scripts}<script>{hover.SCRIPT}</script>\n</body>\n</html>"
+    yield scripts + CLOSING
 
 
-def _card(part: Part) -> str:
-    title = f"<h2>{escape(part.title)}</h2>"
-    return f'<section class="card" id="{part.name}">\n{title}\n{part.content}\n</section>'
+def opening(title: str, own_style: str = "") -> str:
+    """A page up to its content; `CLOSING` ends it."""
+    styles = svg.STYLE + style.STYLE + hover.STYLE + own_style
+    return (
+        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{escape(title)}</title>\n"
+        f"<style>{styles}</style>\n</head>\n<body>\n<main>"
+    )
+
+
+CLOSING = f"</main>\n<script>{hover.SCRIPT}</script>\n</body>\n</html>"
+
+
+def card(title: str, content: str, name: str = "") -> str:
+    """A part of a page in a frame of its own."""
+    address = f' id="{name}"' if name else ""
+    heading = f"<h2>{escape(title)}</h2>"
+    return f'<section class="card"{address}>\n{heading}\n{content}\n</section>'
 
 
 def figure(content: str, caption: str) -> str:
