@@ -17,8 +17,11 @@ from spherelm.validate import FromZero, check_fields
 
 @dataclass(frozen=True)
 class ReportFlags:
-    """One self-contained page for runs: losses over tokens and time, rate, gradient, factors,
-    samples, what differs in their configurations."""
+    """One self-contained page for runs: losses over tokens and time, rate, gradient, factors, what
+    differs in their configurations.
+
+        spherelm report runs/a runs/b --out report
+    """
 
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Run directories; they may still be going on."""
