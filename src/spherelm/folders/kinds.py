@@ -109,6 +109,7 @@ COMPARE = Kind(
         r"result\.json",
         r"report\.html",
         r"(?:loss|loss-seconds|alpha)\.png",
+        r"inside/(?:index\.html|(?:inspect|directions)\.json)",
     ),
     signs=(("gpt/config.toml", "gpt/env.json"),),
 )
@@ -147,6 +148,6 @@ SWEEP = Kind("sweep", "a sweep", (r"sweep\.csv",), signs=(("sweep.csv",),))
 INSPECT = Kind(
     "inspect",
     "a look inside",
-    (r"index\.html", r"inspect\.json", r"pictures/[a-z-]+\.(?:svg|png)"),
+    (r"index\.html", r"(?:inspect|directions)\.json", r"pictures/[a-z-]+\.(?:svg|png)"),
     signs=(("index.html", "inspect.json"),),
 )
