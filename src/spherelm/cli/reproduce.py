@@ -54,7 +54,8 @@ def main(argv: list[str]) -> int:
     if flags.minutes is not None:
         require_positive("minutes", flags.minutes)
 
-    from spherelm.paper.scaling import grid, page, store
+    from spherelm.paper import store
+    from spherelm.paper.scaling import grid, page
 
     results = Path(flags.results)
     records = results / "data" / flags.study

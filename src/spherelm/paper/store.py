@@ -91,10 +91,11 @@ def has(folder: Path, name: str) -> bool:
 
 def read(folder: Path) -> list[Record]:
     """All records of a folder, by name; those of unfinished runs too."""
-    return [_read_one(path.parent) for path in sorted(folder.glob("*/result.json"))]
+    return [read_one(path.parent) for path in sorted(folder.glob("*/result.json"))]
 
 
-def _read_one(folder: Path) -> Record:
+def read_one(folder: Path) -> Record:
+    """The record in a folder of its own."""
     result = records.read(folder / "result.json")
     lines = _lines(folder / "metrics.jsonl")
     return Record(
