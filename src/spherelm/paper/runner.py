@@ -83,6 +83,9 @@ class Runner:
         An error names the runs that failed.
         """
         queue = [job for job in self.jobs if not self.is_done(job)]
+        for job in self.jobs:
+            if job not in queue and not store.has(self.records, job.id):
+                store.keep(self.out / job.id, self.records, job.id)
         self.say(f"{len(self.jobs) - len(queue)} of {len(self.jobs)} runs are done already")
         self._began = self._told = time.monotonic()
         self._done, failed = 0.0, list[str]()
@@ -105,10 +108,7 @@ class Runner:
         trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
         if store.has(self.records, job.id):
             return trained or not self.weights
-        if trained and _share(run_dir, job) == 1:
-            store.keep(run_dir.root, self.records, job.id)
-            return True
-        return False
+        return trained and _share(run_dir, job) == 1
 
     # --- runs ------------------------------------------------------------------------------------
 
