@@ -25,6 +25,7 @@ from pathlib import Path
 from spherelm import durable, records
 from spherelm.config import RunConfig
 from spherelm.config_io import override, to_toml
+from spherelm.data.dataset import TokenDataset
 from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
 from spherelm.model.flops import flops_per_token
@@ -130,11 +131,11 @@ class Runner:
         return failed
 
     @cached_property
-    def _vocabulary(self) -> int:
-        return open_dataset(self.data).vocab_size
+    def _dataset(self) -> TokenDataset:
+        return open_dataset(self.data)
 
     def _start(self, job: Job) -> None:
-        config = override(job.config, {"model.vocab_size": self._vocabulary})
+        config = override(job.config, {"model.vocab_size": self._dataset.vocab_size})
         toml = self.out / f"{job.id}.toml"
         durable.write_text(toml, to_toml(config))
         command = [sys.executable, "-m", "spherelm", "train", "--config", str(toml)]
@@ -157,7 +158,7 @@ class Runner:
         from spherelm.training.failures import Diverged
         from spherelm.training.loop import train
 
-        dataset = open_dataset(self.data)
+        dataset = self._dataset
         of_data = {"model.vocab_size": dataset.vocab_size, "data.path": self.data}
         self._shares[job.id] = _share(RunDir(self.out / job.id), job)
         try:

@@ -6,6 +6,8 @@ import contextlib
 import importlib.util
 import tempfile
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +50,16 @@ def scores(
 ) -> dict[str, float]:
     """The score of a model in each task, in %: accuracy, or BLEU, which is in % as it is."""
     found = {}
-    for task in tasks:
-        known = bench.measured(
-            point,
-            f"task-{task.name}",
-            source_of(bench),
-            lambda task=task: _measure(bench, point, task),  # type: ignore[misc]
-        )
-        found[task.name] = known[task.metric] * (100 if task.metric == "acc" else 1)
+    asked = _Asked(bench, point)
+    with _questions(bench) as folder:
+        for task in tasks:
+            known = bench.measured(
+                point,
+                f"task-{task.name}",
+                source_of(bench),
+                lambda task=task: asked.measure(task, folder),  # type: ignore[misc]
+            )
+            found[task.name] = known[task.metric] * (100 if task.metric == "acc" else 1)
     return found
 
 
@@ -64,14 +68,25 @@ def average(found: dict[str, float]) -> float:
     return sum(found[name] for name in AVERAGED) / len(AVERAGED)
 
 
-def _measure(bench: Workbench, point: Point, task: PaperTask) -> dict[str, Any]:
-    from spherelm.eval.harness import Answers, evaluate_task, harness_model
+@dataclass(frozen=True)
+class _Asked:
+    """A model that is asked, read when the first question comes."""
 
-    model, tokenizer, _ = bench.model(point)
-    lm = harness_model(Answers(model, tokenizer))
-    with _questions(bench) as folder:
-        score = evaluate_task(task, lm, folder)
-    return {"examples": score.examples, **score.metrics}
+    bench: Workbench
+    point: Point
+
+    @cached_property
+    def model(self) -> Any:
+        from spherelm.eval.harness import Answers, harness_model
+
+        model, tokenizer, _ = self.bench.model(self.point)
+        return harness_model(Answers(model, tokenizer))
+
+    def measure(self, task: PaperTask, folder: Path) -> dict[str, Any]:
+        from spherelm.eval.harness import evaluate_task
+
+        score = evaluate_task(task, self.model, folder)
+        return {"examples": score.examples, **score.metrics}
 
 
 @contextlib.contextmanager

@@ -53,6 +53,7 @@ class Workbench:
     """Folder of books as .txt; unset: none, or at nano the built-in corpus."""
     device_name: str = "auto"
     say: Callable[[str], None] = print
+    _last: tuple[Path, Loaded] | None = None
     _insides: dict[tuple[str, int | None], Insides] = field(default_factory=dict)
 
     def record(self, point: Point) -> Record:
@@ -64,11 +65,16 @@ class Workbench:
         return runs_of(self.out) / self.size.job(point).id
 
     def model(self, point: Point) -> Loaded:
-        """Its trained model, on the device."""
+        """Its trained model, on the device; the last one asked for is at hand."""
         from spherelm.saved import load_model, to_device
 
-        loaded = load_model(self.folder(point))
-        return loaded._replace(model=to_device(loaded.model, self.device).eval())
+        folder = self.folder(point)
+        if self._last is None or self._last[0] != folder:
+            self._last = None  # there may be no room for two
+            loaded = load_model(folder)
+            model = to_device(loaded.model, self.device).eval()
+            self._last = folder, loaded._replace(model=model)
+        return self._last[1]
 
     @property
     def device(self) -> torch.device:
