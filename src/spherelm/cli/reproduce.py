@@ -133,7 +133,7 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
     def print_all() -> None:
         for each in found:
             costs = [
-                f"{size.name} {_cost(size, cost['hours'])} ({cost['runs']} runs)"
+                f"{size.name} {_cost(size, cost['hours'])} ({_runs(cost['runs'])})"
                 for size, cost in zip(shown, each["costs"].values(), strict=True)
             ]
             print(f"{each['item']:<18}{each['source']}: {each['shows']}")
@@ -161,6 +161,10 @@ def _amount(size: Size, hours: float) -> str:
 
 def _cost(size: Size, hours: float) -> str:
     return f"{_amount(size, hours)} {_unit(size)}"
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + "s" * (count != 1)
 
 
 def _unit(size: Size) -> str:

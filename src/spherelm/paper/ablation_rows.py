@@ -11,12 +11,12 @@ from spherelm.paper.scores import NOT_SCORED, available, average, scores, source
 from spherelm.paper.workbench import Workbench
 
 RESULTS = (
+    Column("final loss", "nats", "ours", digits=3),
+    Column("final loss", "nats", "paper", digits=3),
+    Column("change of loss", "%", "ours", digits=2),
+    Column("change of loss", "%", "paper", digits=2),
     Column("average accuracy", "%", "ours", digits=2),
     Column("average accuracy", "%", "paper", digits=2),
-    Column("final loss", "nats", "ours", digits=3),
-    Column("loss against the first row", "%", "ours", digits=2),
-    Column("final loss", "nats", "paper", digits=3),
-    Column("loss against the first row", "%", "paper", digits=2),
 )
 """The last columns of each table."""
 
@@ -44,8 +44,8 @@ def rows_of(bench: Workbench, table: Table) -> list[tuple[Ablation, Point, list[
         accuracy = average(scores(bench, point)) if available(bench) else None
         reported = row.reported
         cells: list[Cell] = [
-            *(accuracy, reported.accuracy, loss, change),
-            *(reported.loss, reported.loss_percent),
+            *(loss, reported.loss, change, reported.loss_percent),
+            *(accuracy, reported.accuracy),
         ]
         found.append((row, point, cells))
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 from spherelm import durable
 from spherelm.paper.item import Item
-from spherelm.paper.result import Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Figure, Result, Table
 from spherelm.paper.sizes import Size
 from spherelm.paper.store import Record
 from spherelm.plots import svg
@@ -18,12 +18,16 @@ from spherelm.plots.page import CLOSING, card, figure, opening
 
 STYLE = """
 .table-note { margin: 0 0 .5rem; }
-.scroll th, .scroll td { padding-right: 1.25rem; }
-thead th { vertical-align: bottom; font-weight: 600; min-width: 5.5rem; }
+.narrow { max-width: 46rem; }
+.scroll th, .scroll td { padding-right: 1.1rem; }
+.scroll tr > :last-child { padding-right: .25rem; }
+thead th { vertical-align: bottom; font-weight: 600; }
 thead th small { display: block; font-weight: 400; color: var(--quiet); }
-td.number, th.number { text-align: right; white-space: nowrap; }
+td.number, th.number { text-align: right; }
 td.paper, th.paper { color: var(--quiet); font-style: italic; }
-tbody td:first-child { white-space: nowrap; }
+tbody td { white-space: nowrap; }
+tbody td.long { white-space: normal; min-width: 13rem; }
+.wide { font-size: .88rem; }
 .pictures { display: grid; gap: 1.25rem 2rem; grid-template-columns: repeat(2, minmax(0, 1fr)); }
 .pictures.one { grid-template-columns: minmax(0, 1fr); }
 .pictures h3 { font-size: 1rem; margin: 0 0 .35rem; }
@@ -36,6 +40,12 @@ summary { cursor: pointer; }
 @media (max-width: 760px) { .pictures { grid-template-columns: minmax(0, 1fr); } }
 @media print { .card { break-inside: auto; } }
 """
+NARROW, WIDE = 6, 8
+"""Columns below which a table need not fill the page, and above which its type is smaller."""
+SHORT = 20
+"""Rows up to which a table stands before the pictures."""
+LONG = 30
+"""Letters from which a cell may be broken into lines."""
 FILES = ("index.html", "result.md", "result.json")
 
 
@@ -172,7 +182,8 @@ def _html(page: Page) -> Iterator[str]:
         title = "The figure" if one else "The figures"
         pictures = [card(title, f'<div class="pictures{one}">\n{drawn}\n</div>')]
     # A short table first, then what there is to see, then what there is to look up.
-    yield from [*tables[:1], *pictures, *tables[1:]]
+    first = 1 if result.tables and len(result.tables[0].rows) <= SHORT else 0
+    yield from [*tables[:first], *pictures, *tables[first:]]
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in result.notes)
     yield card("What to know", f"<ul>\n{notes}\n</ul>")
     yield card("How it was made", "\n".join(_made(page)))
@@ -183,13 +194,14 @@ def _table(table: Table) -> Iterator[str]:
     if table.note:
         yield f'<p class="quiet table-note">{escape(table.note)}</p>'
     numbers = [_is_number(table, place) for place in range(len(table.columns))]
-    yield '<div class="scroll"><table>\n<thead><tr>'
+    breadth = "narrow" if len(table.columns) < NARROW else "wide" if len(numbers) > WIDE else ""
+    yield f'<div class="scroll"><table class="{breadth}">\n<thead><tr>'
     for column, number in zip(table.columns, numbers, strict=True):
         yield f'<th scope="col"{_class(column, number)}>{_head(column)}</th>'
     yield "</tr></thead>\n<tbody>"
     for row in table.rows:
         cells = [
-            f"<td{_class(column, number)}>{escape(column.show(cell))}</td>"
+            f"<td{_class(column, number, cell)}>{escape(column.show(cell))}</td>"
             for column, number, cell in zip(table.columns, numbers, row, strict=True)
         ]
         yield f"<tr>{''.join(cells)}</tr>"
@@ -200,8 +212,9 @@ def _is_number(table: Table, place: int) -> bool:
     return not any(isinstance(row[place], str) for row in table.rows)
 
 
-def _class(column: Column, number: bool) -> str:
+def _class(column: Column, number: bool, cell: Cell = None) -> str:
     words = [*(["number"] if number else []), *(["paper"] if column.whose == "paper" else [])]
+    words += ["long"] if isinstance(cell, str) and len(cell) > LONG else []
     return f' class="{" ".join(words)}"' if words else ""
 
 

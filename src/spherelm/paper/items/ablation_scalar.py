@@ -11,7 +11,7 @@ from spherelm.paper.ablation_rows import (
     rows_of,
     shown_means,
 )
-from spherelm.paper.ablations import COLUMNS
+from spherelm.paper.ablations import COLUMNS, Ablation
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
@@ -22,32 +22,30 @@ _WORDS = {"vector": "vector", "scalar": "scalar", "fixed": "value"}
 
 
 def _make(bench: Workbench) -> Result:
-    columns = [
+    found = rows_of(bench, "scalar")
+    means: list[list[Cell]] = []
+    for row, point, _ in found:
+        model = bench.size.configure(bench.size, point).model
+        cells: list[Cell] = [_changed(row)]
+        for section, factors in COLUMNS.items():
+            mode = _WORDS[model.resolve_scale(factors[0]).mode]
+            cells.append(f"{mode} = {shown_means(means_of(bench, point, section))}")
+            cells.append(f"{mode} = {shown_means(row.reported.means[section])}")
+        means.append(cells)
+    of_means = [
+        Column("changed"),
         *(
             Column(TITLES[section], whose=whose)
             for section in COLUMNS
             for whose in ("ours", "paper")
         ),
-        *RESULTS,
     ]
-    rows: list[list[Cell]] = []
-    for row, point, cells in rows_of(bench, "scalar"):
-        model = bench.size.configure(bench.size, point).model
-        means: list[Cell] = []
-        for section, factors in COLUMNS.items():
-            mode = _WORDS[model.resolve_scale(factors[0]).mode]
-            means.append(f"{mode} = {shown_means(means_of(bench, point, section))}")
-            means.append(f"{mode} = {shown_means(row.reported.means[section])}")
-        rows.append([*means, *cells])
+    results = [[_changed(row), *cells] for row, _, cells in found]
     return Result(
         reported.FINDINGS["ablation-scalar"],
         [
-            Table(
-                "scalar",
-                "Scalars or fixed values in place of learned vectors",
-                columns,
-                rows,
-            )
+            Table("scalar", "Loss and accuracy", [Column("changed"), *RESULTS], results),
+            Table("means", "Means of the factors after training", of_means, means),
         ],
         notes=[
             *notes_of(bench),
@@ -55,6 +53,14 @@ def _make(bench: Workbench) -> Result:
             "scalar s_u and s_ν; here they are two, of which the one on u changes nothing.",
         ],
     )
+
+
+def _changed(row: Ablation) -> str:
+    """What a row changes: scalar s_qk, s_u & s_ν."""
+    by_mode: dict[str, list[str]] = {}
+    for section, values in row.factors.items():
+        by_mode.setdefault(_WORDS[values["mode"]], []).append(TITLES[section])
+    return "; ".join(f"{mode} {', '.join(names)}" for mode, names in by_mode.items()) or "nothing"
 
 
 ITEM = Item(

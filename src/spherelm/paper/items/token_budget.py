@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from spherelm.model.config import Arch
 from spherelm.paper import figures, fit, reported
@@ -45,16 +45,16 @@ def _make(bench: Workbench) -> Result:
         names = bench.size.model_name(model), bench.size.context_name(context)
         for tokens, factor in found.items():
             losses = ends["gpt"].get(tokens), ends["ngpt"][tokens]
-            rows.append([*names, tokens, *losses, *_factor(factor, max(ends["gpt"]))])
+            rows.append([*names, tokens, *losses, *_factor(factor, ends["gpt"])])
     columns = [
         Column("model"),
         Column("context"),
         Column("budget", "tokens"),
         Column("GPT's loss", "nats", "ours", digits=3),
         Column("nGPT's loss", "nats", "ours", digits=3),
-        Column("tokens GPT needs for nGPT's loss", "tokens", "ours", digits=0),
+        Column("GPT needs", "tokens", "ours", digits=0),
         Column("speed-up", "×", "ours", digits=2),
-        Column("how"),
+        Column("which is"),
     ]
     return Result(
         reported.FINDINGS["token-budget"],
@@ -110,10 +110,14 @@ def _ends(bench: Workbench, model: Model, context: Context) -> dict[Arch, dict[i
     }
 
 
-def _factor(found: fit.Factor | None, most: int) -> list[Cell]:
+def _factor(found: fit.Factor | None, gpt: Mapping[int, float]) -> list[Cell]:
+    """Tokens that GPT needs, the speed-up, and where on GPT's curve that is."""
     if found is None:
-        return [None, None, f"more than GPT's largest budget of {most:,} tokens, or no fit"]
-    how = "beyond GPT's largest budget" if found.extrapolated else "between GPT's budgets"
+        return [None, None, "too far beyond GPT's runs, or no fit"]
+    if found.needed < min(gpt):
+        how = "before GPT's smallest budget"
+    else:
+        how = "beyond GPT's largest budget" if found.extrapolated else "between GPT's budgets"
     return [found.needed, found.value, how]
 
 
