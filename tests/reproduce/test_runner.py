@@ -18,7 +18,7 @@ from spherelm.paper.points import Point
 from spherelm.paper.runner import Job, Runner
 from spherelm.runs.run_dir import RunDir
 
-STEPS = 400
+STEPS = 250
 PROGRAM = """
 import sys
 from pathlib import Path
@@ -49,9 +49,7 @@ def is_held(out: Path) -> bool:
     return '"holder": {' in (out / "long" / ".spherelm").read_text()
 
 
-@pytest.mark.parametrize(
-    ("workers", "number"), [(1, signal.SIGKILL), (0, signal.SIGTERM), (0, signal.SIGKILL)]
-)
+@pytest.mark.parametrize(("workers", "number"), [(1, signal.SIGKILL), (0, signal.SIGTERM)])
 def test_a_grid_that_was_killed_goes_on_from_its_checkpoint(
     tmp_path: Path, workers: int, number: signal.Signals
 ) -> None:
@@ -73,8 +71,6 @@ def test_a_grid_that_was_killed_goes_on_from_its_checkpoint(
     assert not store.has(tmp_path / "records", "long")
     newest = max(int(p.name.split("_")[1]) for p in (tmp_path / "long/checkpoints").glob("step_*"))
     assert newest >= 40
-    (checkpoint,) = (tmp_path / "long/checkpoints").glob(f"step_{newest}/state.json")
-    written = checkpoint.stat().st_mtime_ns
 
     said: list[str] = []
     again = runner(tmp_path, 0)
@@ -86,7 +82,6 @@ def test_a_grid_that_was_killed_goes_on_from_its_checkpoint(
     assert "0 runs left" in said[-1]
     # What was trained before the kill was not trained again.
     speed = [json.loads(line) for line in RunDir(tmp_path / "long").speed.read_text().splitlines()]
-    assert written < time.time_ns()
     assert sum(line.get("step") == newest // 2 for line in speed) == 1
 
 

@@ -102,8 +102,10 @@ def test_stand_ins_have_the_paper_s_ratios(name: str) -> None:
 def test_commands_for_a_cluster_train_these_very_runs() -> None:
     size = sizes.get("paper")
     planned = plan(registry.items(), size, lambda job: False, "out", "tokens")
-    variants = set()
-    for run in planned:
+    assert len({run.job.id for run in planned}) == len(planned)
+    kinds = {(run.point.variant, run.point.rate != 1, run.point.model): run for run in planned}
+    assert len(kinds) > 25
+    for run in kinds.values():
         assert run.command is not None
         words = shlex.split(run.command)
         assert words[:3] == ["torchrun", "--nnodes=8", "--nproc-per-node=8"]
@@ -120,6 +122,3 @@ def test_commands_for_a_cluster_train_these_very_runs() -> None:
         assert parsed == dataclasses.replace(wanted, train=train, data=data), run.command
         assert flags.out == f"out/runs/{run.job.id}"
         assert flags.resume == "auto"
-        variants.add(run.point.variant)
-    assert len(variants) > 20
-    assert len({run.job.id for run in planned}) == len(planned)

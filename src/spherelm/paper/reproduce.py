@@ -6,6 +6,7 @@ import fnmatch
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from spherelm import durable, records
@@ -37,10 +38,15 @@ class Request:
     redraw: bool = False
     device: str = "auto"
 
-    @property
+    @cached_property
     def jobs(self) -> list[Job]:
         """The runs of all items, each once."""
         return list({job.id: job for item in self.items for job in item.jobs(self.size)}.values())
+
+    @cached_property
+    def _with_models(self) -> set[str]:
+        """Names of the runs whose models an item needs."""
+        return {job.id for item in self.items if item.weights for job in item.jobs(self.size)}
 
     def runner(self, say: Callable[[str], None] = print) -> Runner:
         """What trains the runs that --only names."""
@@ -60,10 +66,7 @@ class Request:
 
     def is_done(self, job: Job) -> bool:
         """Whether a run need not be trained for any of the items that have it."""
-        weights = any(
-            item.weights and job.id in {each.id for each in item.jobs(self.size)}
-            for item in self.items
-        )
+        weights = job.id in self._with_models
         runner = Runner([], None, runs_of(self.out), records_of(self.out), weights=weights)
         known = self.known is not None and store.has(self.known, job.id)
         return runner.is_done(job) or (known and not weights)
