@@ -105,5 +105,20 @@ def test_a_record_without_its_model_is_not_enough_where_models_are_needed(tmp_pa
     Runner([job], None, tmp_path / "a", tmp_path / "records", workers=0, say=lambda _: None).run()
     there = Runner([job], None, tmp_path / "b", tmp_path / "records")
     assert there.is_done(job)
-    there.weights = True
+    there.models = [job.id]
     assert not there.is_done(job)
+
+
+def test_a_run_that_diverged_is_a_result(tmp_path: Path) -> None:
+    size = sizes.get("debug")
+    config = override(size.configure(size, Point("gpt")), {"optim.lr": 1e30, "train.steps": 8})
+    said: list[str] = []
+    one = Runner(
+        [Job("wild", config)], None, tmp_path, tmp_path / "records", workers=0, say=said.append
+    )
+    assert one.run() == 0
+    assert said[-1].startswith("wild: diverged")
+    assert not store.has(tmp_path / "records", "wild")
+    assert not store.read_one(tmp_path / "records" / "wild").finished
+    assert one.run() == 0
+    assert said[-1] == "1 of 1 runs are done already"

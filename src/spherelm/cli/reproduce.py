@@ -133,7 +133,7 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
     def print_all() -> None:
         for each in found:
             costs = [
-                f"{size.name} {_cost(size, cost['hours'])} ({_runs(cost['runs'])})"
+                f"{size.name} {size.cost(cost['hours'])} ({_runs(cost['runs'])})"
                 for size, cost in zip(shown, each["costs"].values(), strict=True)
             ]
             print(f"{each['item']:<18}{each['source']}: {each['shows']}")
@@ -153,22 +153,8 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
     return show({"items": found}, flags.json, print_all)
 
 
-def _amount(size: Size, hours: float) -> str:
-    """Hours of a GPU, minutes of a CPU core."""
-    amount = hours if size.device == "GPU" else 60 * hours
-    return f"{amount:,.0f}" if amount >= 100 else f"{amount:.2g}" if amount else "0"
-
-
-def _cost(size: Size, hours: float) -> str:
-    return f"{_amount(size, hours)} {_unit(size)}"
-
-
 def _runs(count: int) -> str:
     return f"{count} run" + "s" * (count != 1)
-
-
-def _unit(size: Size) -> str:
-    return "GPU-hours" if size.device == "GPU" else "CPU-minutes"
 
 
 # --- an item -------------------------------------------------------------------------------------
@@ -233,14 +219,14 @@ def _plan(request: Request, flags: ReproduceFlags) -> int:
     }
 
     def print_plan() -> None:
-        unit = _unit(size)
+        unit = size.unit
         rows = [
             [
                 p.job.id,
                 f"{p.job.config.train.steps:,}",
                 format_count(p.job.tokens),
                 format_count(p.job.flops),
-                _amount(size, p.hours),
+                size.amount(p.hours),
                 "done" if p.done else "",
             ]
             for p in planned
@@ -249,10 +235,10 @@ def _plan(request: Request, flags: ReproduceFlags) -> int:
         print_table(None, rows, head, width=110)
         print(
             f"{sum(p.done for p in planned)} of {len(planned)} runs are done; left: "
-            f"{_cost(size, left)}, by {size.flops / 1e12:,.3g} TFLOP/s ({size.measured})"
+            f"{size.cost(left)}, by {size.flops / 1e12:,.3g} TFLOP/s ({size.measured})"
         )
         for p in planned:
             if p.command is not None and not p.done:
-                print(f"\n# {p.job.id}: {_cost(size, p.hours)}\n{p.command}")
+                print(f"\n# {p.job.id}: {size.cost(p.hours)}\n{p.command}")
 
     return show(result, flags.json, print_plan)

@@ -29,7 +29,7 @@ tbody td { white-space: nowrap; }
 tbody td.long { white-space: normal; min-width: 13rem; }
 .wide { font-size: .88rem; }
 .pictures { display: grid; gap: 1.25rem 2rem; grid-template-columns: repeat(2, minmax(0, 1fr)); }
-.pictures.one { grid-template-columns: minmax(0, 1fr); }
+.pictures.one { grid-template-columns: minmax(0, 54rem); }
 .pictures h3 { font-size: 1rem; margin: 0 0 .35rem; }
 .pictures:not(.one) svg.chart { font-size: 18px; }
 .pictures figcaption { margin-top: .25rem; }
@@ -93,6 +93,7 @@ def as_json(page: Page) -> dict[str, Any]:
         "size": page.size.name,
         "data": page.data,
         "paper": page.result.paper,
+        "caveat": page.size.caveat,
         "notes": list(page.result.notes),
         "tables": [_table_as_json(table) for table in page.result.tables],
         "figures": [_figure_as_json(each) for each in page.result.figures],
@@ -144,6 +145,8 @@ def _markdown(page: Page) -> Iterator[str]:
     result = page.result
     yield f"# {page.item.title}"
     yield f"\n{page.subtitle}\n\nThe paper: {result.paper}"
+    if page.size.caveat:
+        yield f"\nHere: {page.size.caveat}"
     for table in result.tables:
         yield f"\n## {table.title}\n"
         yield f"| {' | '.join(column.head for column in table.columns)} |"
@@ -173,7 +176,10 @@ def _html(page: Page) -> Iterator[str]:
     yield opening(f"{page.item.title} ({page.item.source})", STYLE)
     yield f"<header>\n<h1>{escape(page.item.title)}</h1>"
     yield f'<p class="quiet">{escape(page.subtitle)}</p>'
-    yield f"<p><strong>The paper:</strong> {escape(result.paper)}</p>\n</header>"
+    yield f"<p><strong>The paper:</strong> {escape(result.paper)}</p>"
+    if page.size.caveat:
+        yield f"<p><strong>Here:</strong> {escape(page.size.caveat)}</p>"
+    yield "</header>"
     tables = [card(table.title, "\n".join(_table(table))) for table in result.tables]
     pictures = []
     if result.figures:

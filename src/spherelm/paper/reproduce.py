@@ -60,16 +60,15 @@ class Request:
             records_of(self.out),
             workers=self.size.workers if self.workers is None else self.workers,
             seconds=None if self.minutes is None else 60 * self.minutes,
-            weights=any(item.weights for item in self.items),
+            models=self._with_models,
             say=say,
         )
 
     def is_done(self, job: Job) -> bool:
         """Whether a run need not be trained for any of the items that have it."""
-        weights = job.id in self._with_models
-        runner = Runner([], None, runs_of(self.out), records_of(self.out), weights=weights)
+        runner = Runner([], None, runs_of(self.out), records_of(self.out), models=self._with_models)
         known = self.known is not None and store.has(self.known, job.id)
-        return runner.is_done(job) or (known and not weights)
+        return runner.is_done(job) or (known and job.id not in self._with_models)
 
     def check(self) -> None:
         """Refuse what cannot be made, before anything is written or trained."""
@@ -155,8 +154,8 @@ def _write_pages(request: Request, say: Callable[[str], None]) -> list[Path]:
     written, left = [], list[str]()
     for item in request.items:
         jobs = item.jobs(request.size)
-        runner = Runner([], None, runs_of(request.out), records_of(request.out))
-        runner.weights = item.weights
+        models = [job.id for job in jobs] if item.weights else []
+        runner = Runner([], None, runs_of(request.out), records_of(request.out), models=models)
         missing = [job for job in jobs if not runner.is_done(job)]
         if missing:
             left.append(f"{item.name}: {len(missing)} of {len(jobs)} runs are not done yet")

@@ -22,7 +22,7 @@ class Column:
     whose: Whose = ""
     """Whose numbers they are; none's where they only say which row it is."""
     digits: int | None = None
-    """Behind the point; unset: three that count."""
+    """Behind the point; unset: four that count."""
 
     @property
     def head(self) -> str:
@@ -40,7 +40,7 @@ class Column:
             return f"{cell:,.{self.digits}f}"
         if isinstance(cell, int) or (abs(cell) >= 1000 and cell == round(cell)):
             return f"{cell:,.0f}"
-        return f"{cell:,.4g}" if abs(cell) >= 1000 else f"{cell:.3g}"
+        return f"{cell:,.5g}" if abs(cell) >= 1000 else f"{cell:.4g}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -71,8 +71,8 @@ class Runner:
     """Processes at a time; 0: this one alone."""
     seconds: float | None = None
     """No run is started that is not expected to end by then."""
-    weights: bool = False
-    """Whether a run whose model is not in `out` counts as not done, whatever its record says."""
+    models: Collection[str] = ()
+    """Runs that are not done where their model is not in `out`, whatever their record says."""
     say: Callable[[str], None] = print
     _active: dict[subprocess.Popen[bytes], Job] = field(default_factory=dict)
     _shares: dict[str, float] = field(default_factory=dict)
@@ -85,7 +85,7 @@ class Runner:
         """
         queue = [job for job in self.jobs if not self.is_done(job)]
         for job in self.jobs:
-            if job not in queue and not store.has(self.records, job.id):
+            if job not in queue and not store.has_end(self.records, job.id):
                 store.keep(self.out / job.id, self.records, job.id)
         self.say(f"{len(self.jobs) - len(queue)} of {len(self.jobs)} runs are done already")
         self._began = self._told = time.monotonic()
@@ -107,8 +107,8 @@ class Runner:
         """Whether the run has ended, here or by a `spherelm train` that somebody else started."""
         run_dir = RunDir(self.out / job.id)
         trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
-        if store.has(self.records, job.id):
-            return trained or not self.weights
+        if store.has_end(self.records, job.id):
+            return trained or job.id not in self.models
         return trained and _share(run_dir, job) == 1
 
     # --- runs ------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class Runner:
         if status not in (0, _DIVERGED):
             self.say(f"{job.id}: failed with status {status}")
             return False
-        store.keep(self.out / job.id, self.records, job.id)
+        store.keep(self.out / job.id, self.records, job.id, diverged=status == _DIVERGED)
         self._done += job.flops * (1 - self._shares.pop(job.id))
         record = store.read_one(self.records / job.id)
         result = f"{record.loss:.4f}" if record.finished else "diverged"

@@ -71,6 +71,8 @@ class Size:
     """Whose hours are counted: GPU or CPU core."""
     measured: str
     """Where `flops` is from."""
+    caveat: str = ""
+    """What its results cannot show, for each of their pages."""
     grid_models: tuple[Model, ...] = MODELS
     """Models of the large grids."""
     rates: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
@@ -101,6 +103,19 @@ class Size:
     def hours(self, job: Job) -> float:
         """Hours of one device."""
         return job.flops / self.flops / 3600
+
+    @property
+    def unit(self) -> str:
+        """What costs are told in."""
+        return "GPU-hours" if self.device == "GPU" else "CPU-minutes"
+
+    def amount(self, hours: float) -> str:
+        """Hours of a device in that unit."""
+        amount = hours if self.device == "GPU" else 60 * hours
+        return f"{amount:,.0f}" if amount >= 100 else f"{amount:.2g}" if amount else "0"
+
+    def cost(self, hours: float) -> str:
+        return f"{self.amount(hours)} {self.unit}"
 
     @property
     def is_papers(self) -> bool:
@@ -186,9 +201,12 @@ NANO = Size(
     budgets={"25k": 16, "50k": 32, "100k": 64, "200k": 128},
     configure=_nano,
     identify=_nano_id,
-    flops=20e9,
+    flops=15e9,
     device="CPU core",
-    measured="measured on one core of a shared server",
+    measured="one core of a shared server, with its evaluations",
+    caveat="runs of 16 to 128 steps of models of a few hundred thousand parameters. They show "
+    "that all of it works and what form a result has; what they find says nothing about the "
+    "paper's claims.",
     rates=(0.5, 1.0, 2.0, 4.0),
     rate_budget="50k",
     insides_budget="200k",
