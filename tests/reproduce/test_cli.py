@@ -43,6 +43,18 @@ def test_the_list_has_every_item_with_its_cost_at_each_size(
     assert all(each["costs"]["nano"]["hours"] < 10 / 60 for each in listed)
 
 
+def test_the_documentation_has_these_items_and_costs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    for item in registry.items():
+        costs = []
+        for size in map(sizes.get, SHOWN):
+            jobs = item.jobs(size)
+            costs.append(f"{len(jobs)}, {size.amount(sum(map(size.hours, jobs)))}")
+        cells = [f"`{item.name}`", item.source, item.shows, *costs]
+        assert f"| {' | '.join(cells)} |" in rows
+
+
 @pytest.mark.parametrize("size", SHOWN)
 @pytest.mark.parametrize("item", registry.NAMES)
 def test_a_dry_run_has_every_run_with_its_hours(

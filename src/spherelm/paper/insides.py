@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from spherelm.paper.figures import slug
 from spherelm.paper.points import ARCHS, NAMES, Point
 from spherelm.paper.result import Figure
 from spherelm.paper.sizes import Size
@@ -42,6 +44,30 @@ def look(
         (point, bench.insides(point, label_of(bench.size, point), layer))
         for point in bench.each(chosen, "models looked into")
     ]
+
+
+def figures_by_model(
+    size: Size,
+    models: Sequence[tuple[Point, Insides]],
+    chapter: Callable[[Several], Chapter],
+    suffix: str = "",
+) -> list[Figure]:
+    """The pictures of a chapter for each model by itself, GPT beside nGPT, as in the paper."""
+    found = []
+    for model in size.grid_models:
+        here = [
+            (point, dataclasses.replace(each, label=NAMES[point.arch]))
+            for point, each in models
+            if point.model == model
+        ]
+        for figure in figures_of(chapter(several(here))):
+            chart = dataclasses.replace(
+                figure.chart,
+                name=slug(figure.chart.name, model) + suffix,
+                title=f"{figure.chart.title}: {size.short_name(model)}",
+            )
+            found.append(Figure(chart, figure.caption))
+    return found
 
 
 def several(models: Sequence[tuple[Point, Insides]]) -> Several:

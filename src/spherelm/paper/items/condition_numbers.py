@@ -41,11 +41,10 @@ def _make(bench: Workbench) -> Result:
                     said if attention else None,
                 ]
             )
-    chapter = weight_charts.conditions(insides.several(models))
     return Result(
         reported.FINDINGS["condition-numbers"],
         [Table("conditions", "Condition numbers", columns, rows)],
-        insides.figures_of(chapter),
+        insides.figures_by_model(bench.size, models, weight_charts.conditions),
         [
             "Of attention the median over heads, in each layer. Dotted: GPT's after its rows were "
             "normalized (Figure 11).",

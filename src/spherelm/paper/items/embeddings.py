@@ -47,11 +47,10 @@ def _make(bench: Workbench) -> Result:
         for point, model in models
         for each in model.embeddings[place : place + 1]
     ]
-    chapter = weight_charts.embeddings(insides.several(models))
     return Result(
         reported.FINDINGS["embeddings"],
         [Table("embeddings", "Embedding matrices", columns, rows)],
-        insides.figures_of(chapter),
+        insides.figures_by_model(bench.size, models, weight_charts.embeddings),
         [insides.CONTEXT_NOTE, "The paper's curves are not printed as numbers."],
     )
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from spherelm.paper import insides, reported
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Figure, Result, Table
@@ -49,9 +47,9 @@ def _make(bench: Workbench) -> Result:
                         said,
                     ]
                 )
-        for figure in insides.figures_of(weight_charts.one_layer(insides.several(models))):
-            chart = dataclasses.replace(figure.chart, name=f"{figure.chart.name}-layer-{layer}")
-            figures.append(Figure(chart, figure.caption))
+        figures += insides.figures_by_model(
+            bench.size, models, weight_charts.one_layer, f"-layer-{layer}"
+        )
     notes = [insides.CONTEXT_NOTE, "The paper's curves are not printed as numbers."]
     if layers != list(LAYERS):
         notes.append(f"These models have {fewest} layers: shown are {layers}, not 3 and 4.")
