@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from spherelm.cli.reproduce_flags import ReproduceFlags
 from spherelm.errors import UserError
-
-if TYPE_CHECKING:
-    from spherelm.cli.reproduce import ReproduceFlags
 
 
 def main(flags: ReproduceFlags) -> int:
