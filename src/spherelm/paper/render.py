@@ -64,6 +64,11 @@ class Page:
     def subtitle(self) -> str:
         return f"{self.item.source} of the paper, at size {self.size.name}: {self.size.what}."
 
+    @property
+    def caveat(self) -> str:
+        """What its size cannot show; nothing where nothing was trained."""
+        return self.size.caveat if self.runs else ""
+
 
 def write(page: Page, folder: Path) -> list[Path]:
     """Write the page, its tables as Markdown, all numbers as JSON and the pictures as SVG."""
@@ -93,7 +98,7 @@ def as_json(page: Page) -> dict[str, Any]:
         "size": page.size.name,
         "data": page.data,
         "paper": page.result.paper,
-        "caveat": page.size.caveat,
+        "caveat": page.caveat,
         "notes": list(page.result.notes),
         "tables": [_table_as_json(table) for table in page.result.tables],
         "figures": [_figure_as_json(each) for each in page.result.figures],
@@ -145,8 +150,8 @@ def _markdown(page: Page) -> Iterator[str]:
     result = page.result
     yield f"# {page.item.title}"
     yield f"\n{page.subtitle}\n\nThe paper: {result.paper}"
-    if page.size.caveat:
-        yield f"\nHere: {page.size.caveat}"
+    if page.caveat:
+        yield f"\nHere: {page.caveat}"
     for table in result.tables:
         yield f"\n## {table.title}\n"
         yield f"| {' | '.join(column.head for column in table.columns)} |"
@@ -177,8 +182,8 @@ def _html(page: Page) -> Iterator[str]:
     yield f"<header>\n<h1>{escape(page.item.title)}</h1>"
     yield f'<p class="quiet">{escape(page.subtitle)}</p>'
     yield f"<p><strong>The paper:</strong> {escape(result.paper)}</p>"
-    if page.size.caveat:
-        yield f"<p><strong>Here:</strong> {escape(page.size.caveat)}</p>"
+    if page.caveat:
+        yield f"<p><strong>Here:</strong> {escape(page.caveat)}</p>"
     yield "</header>"
     tables = [card(table.title, "\n".join(_table(table))) for table in result.tables]
     pictures = []

@@ -52,7 +52,8 @@ def _make(bench: Workbench) -> Result:
         reported.FINDINGS["step-time"],
         [Table("step-time", "A training step", columns, rows)],
         notes=[
-            f"Medians of 20 steps, GPT and nGPT by turns, alone on the device: {made_with}.",
+            f"Medians of 20 steps, GPT and nGPT by turns in one process, with no runs of ours "
+            f"beside it: {made_with}.",
             "A step is forward, backward, clipping and optimizer on one device; the paper's is "
             "of 64 A100 with an internal library whose norms are not fused for nGPT. It prints no "
             "number for 1k.",
