@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,13 @@ def test_the_list_has_every_item_with_its_cost_at_each_size(
             assert (cost["runs"] > 0) == (cost["hours"] > 0) == trains
     # What completes in minutes on two cores cannot be planned to take longer on one.
     assert all(each["costs"]["nano"]["hours"] < 10 / 60 for each in listed)
+
+
+def test_the_list_is_there_at_once() -> None:
+    """Torch, which takes seconds, is not needed to know what there is."""
+    program = "import sys; from spherelm.cli import main; main(['reproduce', '--list']); "
+    program += "assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True, stdout=subprocess.DEVNULL)
 
 
 def test_the_documentation_has_these_items_and_costs() -> None:

@@ -169,7 +169,7 @@ def _plan(request: Request, flags: ReproduceFlags) -> int:
                 p.job.id,
                 f"{p.job.config.train.steps:,}",
                 format_count(p.job.tokens),
-                format_count(p.job.flops),
+                f"{p.job.flops:.2e}",
                 size.amount(p.hours),
                 "done" if p.done else "",
             ]

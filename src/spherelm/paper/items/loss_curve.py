@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spherelm.compare.pair import tokens_to_reach
 from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import ARCHS, Point
@@ -19,6 +18,8 @@ def _points(size: Size) -> Sequence[Point]:
 
 
 def _make(bench: Workbench) -> Result:
+    from spherelm.compare.pair import tokens_to_reach
+
     gpt, ngpt = (bench.record(point) for point in _points(bench.size))
     per_step = gpt.config.tokens_per_step
     steps = gpt.config.train.steps
