@@ -11,7 +11,7 @@ import pytest
 
 from spherelm.cli import main
 from spherelm.model.flops import flops_per_token
-from spherelm.paper import registry, sizes
+from spherelm.paper import registry, scores, sizes
 
 SHOWN = ("nano", "small", "paper")
 
@@ -184,3 +184,19 @@ def test_pages_are_drawn_again_without_training(
     page.unlink()
     assert main(redraw) == 0
     assert page.is_file()
+
+
+def test_a_harness_that_is_missing_is_said_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scores, "_has_harness", lambda: False)
+    out = tmp_path / "out"
+    assert "spherelm[eval]" in refused(capsys, "tasks", "--size", "debug", "--out", str(out))
+    assert not out.exists()
+    command = ["reproduce", "ablation-norm", "--size", "debug", "--out", str(out), "--json"]
+    assert main(command) == 0
+    found = json.loads(capsys.readouterr().out)
+    names = [(c["name"], c["whose"]) for c in found["tables"][0]["columns"]]
+    place = names.index(("average accuracy", "ours"))
+    assert [row[place] for row in found["tables"][0]["rows"]] == [None] * 3
+    assert scores.NOT_SCORED in found["notes"]

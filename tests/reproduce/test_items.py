@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 
 from spherelm.cli import main
-from spherelm.paper import registry, sizes, store
+from spherelm.paper import registry, reported, sizes, store
 from spherelm.paper.points import ARCHS, BUDGETS, CONTEXTS, Point
 from tests.reproduce.form import check_form
 
@@ -111,6 +111,8 @@ def test_the_paper_s_numbers_are_the_paper_s(out: Path) -> None:
     assert column(norm, "time per step", "paper") == [0.657, 0.576, 0.726]
     assert column(norm, "average accuracy", "paper") == [54.44, 54.71, 54.80]
     assert column(norm, "change of loss", "paper") == [0.0, 0.12, -0.08]
+    # The only final loss and average that it prints: nGPT of 0.5B at 1k after 100k iterations.
+    assert (reported.PRINTED_LOSS, reported.PRINTED_ACCURACY) == (2.252, 54.44)
     speed_up = result(out, "token-budget")["tables"][0]
     assert column(speed_up, "speed-up, about", "paper") == [4, 10, 20]
     parameters = result(out, "parameters")["tables"][0]

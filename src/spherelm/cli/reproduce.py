@@ -88,8 +88,8 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
             )
             print(f"{registry.ALL:<18}every item but {registry.STUDY}\n")
         print(
-            "Items share runs: what one has trained costs the next nothing. Not counted: "
-            "evaluation, and the start of each run."
+            "Items share runs: what one has trained costs the next nothing. Not counted: the "
+            "start of each run, and what is measured after training."
         )
         for size in shown:
             print(f"{size.name}: {size.what}; {size.flops / 1e12:,.3g} TFLOP/s, {size.measured}")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from spherelm.model.config import Arch
 from spherelm.paper.points import NAMES
-from spherelm.plots.chart import Axis, Chart, Role, Series, Span, Tick
+from spherelm.plots.chart import Axis, Chart, Series, Span, Tick
 
 Points = Sequence[tuple[float, float]]
 
@@ -56,6 +56,3 @@ def token_unit(most: float) -> tuple[float, str]:
 def slug(*words: str) -> str:
     """A name for a picture's file."""
     return "-".join(words).lower().replace(".", "").replace("_", "-")
-
-
-OTHERS: tuple[Role, ...] = ("third", "fourth", "fifth", "sixth")

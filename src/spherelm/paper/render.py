@@ -17,7 +17,6 @@ from spherelm.plots import svg
 from spherelm.plots.page import CLOSING, card, figure, opening
 
 STYLE = """
-.table-note { margin: 0 0 .5rem; }
 .narrow { max-width: 46rem; }
 .scroll th, .scroll td { padding-right: 1.1rem; }
 .scroll tr > :last-child { padding-right: .25rem; }
@@ -159,8 +158,6 @@ def _markdown(page: Page) -> Iterator[str]:
         for row in table.rows:
             cells = (c.show(cell) for c, cell in zip(table.columns, row, strict=True))
             yield f"| {' | '.join(cells)} |"
-        if table.note:
-            yield f"\n{table.note}"
     for each in result.figures:
         yield f"\n## {each.chart.title}\n\n![{each.chart.title}](pictures/{each.chart.name}.svg)"
         yield f"\n{each.caption}"
@@ -202,8 +199,6 @@ def _html(page: Page) -> Iterator[str]:
 
 
 def _table(table: Table) -> Iterator[str]:
-    if table.note:
-        yield f'<p class="quiet table-note">{escape(table.note)}</p>'
     numbers = [_is_number(table, place) for place in range(len(table.columns))]
     breadth = "narrow" if len(table.columns) < NARROW else "wide" if len(numbers) > WIDE else ""
     yield f'<div class="scroll"><table class="{breadth}">\n<thead><tr>'

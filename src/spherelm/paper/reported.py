@@ -7,7 +7,8 @@ words what it reads off each figure.
 from __future__ import annotations
 
 from spherelm.model.config import Arch
-from spherelm.paper.points import Context, Model
+from spherelm.paper.ablations import BASELINE_LOSS
+from spherelm.paper.points import Context, Model, Point
 
 FIGURE_1 = {"gpt_iterations": 200_000, "ngpt_iterations": 20_000, "speed_up": 10.0}
 """Section 'Acceleration of training': iterations after which 1B at 4k has the same loss."""
@@ -43,6 +44,12 @@ ALPHA_MEANS: dict[Model, tuple[float, float]] = {"0.5B": (0.25, 0.37), "1B": (0.
 SCALE_MEANS: dict[str, float] = {"s_qk": 1.47, "s_u": 1.12, "s_nu": 1.24, "s_z": 60.80}
 """Table 5, first row: 0.5B at 1k. Table 4 has 1.51 for s_qk, and 1.24 and 1.12 the other way
 round for s_u and s_ν, of the same model."""
+
+PRINTED = Point("ngpt", "0.5B", "1k", "100k")
+"""The one run whose final loss and average accuracy the paper prints: the first row of its ablation
+tables, at the rate of 1e-3."""
+PRINTED_LOSS = BASELINE_LOSS
+PRINTED_ACCURACY = 54.44
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
 """Figure 14: lengths at which PG19 is read; its perplexities are not printed."""

@@ -74,7 +74,8 @@ class Request:
         """Refuse what cannot be made, before anything is written or trained."""
         names = ", ".join(item.name for item in self.items)
         built_in = self.size.built_in
-        if self.data is None and not built_in and any(not self.is_done(j) for j in self.jobs):
+        trains = not self.redraw and any(not self.is_done(job) for job in self.jobs)
+        if self.data is None and not built_in and trains:
             raise UserError(
                 "--data must be given: the folder of tokens that `spherelm prepare` made"
             )
@@ -87,6 +88,8 @@ class Request:
             raise UserError(f"--books must be given for {names}: a folder of books as .txt files")
         if self.books is not None and not self.books.is_dir():
             raise UserError(f"--books {self.books} is not a folder")
+        if any(item.tasks for item in self.items):
+            scores.check_harness()
         scores.check(self.tasks)
 
 
@@ -135,22 +138,16 @@ def _mark(request: Request) -> None:
 
 def _adopt(request: Request) -> None:
     """Copy the records of runs that count as done."""
-    for job in request.jobs if request.known is not None else ():
-        there, here = Path(request.known or "") / job.id, records_of(request.out) / job.id
-        if store.has(there.parent, job.id) and not here.exists():
-            shutil.copytree(there, here)
+    if request.known is None:
+        return
+    here = records_of(request.out)
+    for job in request.jobs:
+        if store.has(request.known, job.id) and not store.has(here, job.id):
+            shutil.copytree(request.known / job.id, here / job.id, dirs_exist_ok=True)
 
 
 def _write_pages(request: Request, say: Callable[[str], None]) -> list[Path]:
-    bench = Workbench(
-        request.size,
-        request.out,
-        request.data,
-        request.tasks,
-        request.books,
-        request.device,
-        say,
-    )
+    bench = Workbench(request.size, request.out, request.tasks, request.books, request.device, say)
     written, left = [], list[str]()
     for item in request.items:
         jobs = item.jobs(request.size)

@@ -51,8 +51,6 @@ class Table:
     title: str
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
-    note: str = ""
-    """What to know before reading it."""
 
 
 @dataclass(frozen=True)

@@ -26,8 +26,17 @@ NOT_SCORED = (
 
 def available(bench: Workbench) -> bool:
     """Whether there are questions, and who asks them."""
-    has_questions = bench.tasks is not None or bench.size.built_in
-    return has_questions and importlib.util.find_spec("lm_eval") is not None
+    return (bench.tasks is not None or bench.size.built_in) and _has_harness()
+
+
+def _has_harness() -> bool:
+    return importlib.util.find_spec("lm_eval") is not None
+
+
+def check_harness() -> None:
+    """Refuse what cannot be asked, before anything is trained for it."""
+    if not _has_harness():
+        raise UserError("the tasks need lm-evaluation-harness: pip install 'spherelm[eval]'")
 
 
 def source_of(bench: Workbench) -> str:

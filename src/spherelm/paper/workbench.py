@@ -46,7 +46,6 @@ class Workbench:
 
     size: Size
     out: Path
-    data: str | None = None
     tasks: Path | None = None
     """Folder of the tasks' files; unset: none, or at nano a small built-in set."""
     books: Path | None = None
