@@ -61,7 +61,7 @@ def means_of(bench: Workbench, point: Point, column: str) -> tuple[float, ...]:
 
 
 def shown_means(values: Sequence[float]) -> str:
-    return " & ".join(f"{value:.3g}" for value in values)
+    return " & ".join(f"{value:.4g}" for value in values)
 
 
 def notes_of(bench: Workbench) -> list[str]:
@@ -70,6 +70,13 @@ def notes_of(bench: Workbench) -> list[str]:
         f"{BASELINE_LOSS}. Here the first row is {bench.size.job(point_of(BASELINE)).id}.",
         "One seed a row: changes as small as the paper's are within what another seed does.",
     ]
+    model = bench.size.configure(bench.size, point_of(BASELINE)).model
+    starts = [model.resolve_scale(name).init for name in ("s_z", "alpha_attn")]
+    if starts != [1.0, 0.05]:
+        said.append(
+            f"Where a row does not change it, s_z starts at {starts[0]:g} and α at {starts[1]:g}; "
+            "in the paper at 1 and 0.05, which are meant for more steps and layers."
+        )
     if available(bench):
         return [*said, f"Accuracy is on questions from {source_of(bench)}."]
     return [*said, NOT_SCORED]

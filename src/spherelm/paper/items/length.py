@@ -27,7 +27,7 @@ KINDS: dict[str, tuple[Arch, str]] = {
     "nGPT": ("ngpt", BASELINE),
     "nGPT without QK-norm": ("ngpt", NO_QK_NORM),
 }
-SHORT = {"nGPT without QK-norm": "nGPT no QK"}
+SHORT = {"nGPT without QK-norm": "no QK"}
 BUILT_IN = "validation text of the built-in corpus"
 BOOKS = 8
 """Stretches of the built-in corpus that stand for books."""
@@ -63,7 +63,7 @@ def _make(bench: Workbench) -> Result:
     columns = [
         Column("model"),
         Column("trained at", "tokens"),
-        *(Column(f"perplexity at {length:,}", whose="ours") for length in lengths),
+        *(Column(f"at {length:,}", "perplexity", "ours") for length in lengths),
         Column("longest / trained length", "×", "ours", digits=2),
         Column("beyond its length", whose="paper"),
     ]
@@ -77,10 +77,13 @@ def _make(bench: Workbench) -> Result:
         reported.FINDINGS["length"],
         [Table("perplexity", "Perplexity by length of context", columns, rows)],
         [
-            Figure(_chart(bench, "left", ("GPT", "nGPT"), found), "The paper's left picture."),
+            Figure(
+                _chart(bench, "left", ("GPT", "nGPT"), found),
+                "The paper's left picture. The number is the length of training.",
+            ),
             Figure(
                 _chart(bench, "right", ("nGPT", "nGPT without QK-norm"), found),
-                "The paper's right picture, which has nGPT without QK-norm, too.",
+                "The paper's right picture. The number is the length of training.",
             ),
         ],
         [
@@ -95,7 +98,7 @@ def _make(bench: Workbench) -> Result:
 _SAID = {
     "GPT": "rises dramatically",
     "nGPT": "stable",
-    "nGPT without QK-norm": "worse than nGPT, better than GPT",
+    "nGPT without QK-norm": "between the two",
 }
 
 
@@ -147,7 +150,7 @@ def _chart(
         for name in names
         for context in CONTEXTS
     ]
-    return dataclasses.replace(chart_of(curves), name=f"length-{side}")
+    return dataclasses.replace(chart_of(curves), name=f"length-{side}", title=" and ".join(names))
 
 
 def _curve(values: dict[str, Any], label: str) -> LengthCurve:
