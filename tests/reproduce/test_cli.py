@@ -200,3 +200,17 @@ def test_a_harness_that_is_missing_is_said_before_training(
     place = names.index(("average accuracy", "ours"))
     assert [row[place] for row in found["tables"][0]["rows"]] == [None] * 3
     assert scores.NOT_SCORED in found["notes"]
+
+
+def test_processes_of_their_own_leave_what_this_one_leaves(tmp_path: Path) -> None:
+    """A run inside a folder that the calling process holds; the same metrics to the bit."""
+    found = []
+    for workers in ("0", "2"):
+        out = tmp_path / workers
+        command = ["reproduce", "loss-curve", "--size", "debug", "--only", "gpt-*"]
+        assert main([*command, "--out", str(out), "--workers", workers]) == 0
+        (metrics,) = (out / "records").glob("*/metrics.jsonl")
+        found.append(metrics.read_bytes())
+        assert not (out / ".spherelm").exists()  # nobody holds it any more
+    assert found[0] == found[1]
+    assert found[0]
