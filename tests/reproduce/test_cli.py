@@ -151,7 +151,8 @@ def test_what_is_missing_or_wrong_is_said_in_one_line(
     nothing = refused(capsys, "loss-curve", "--size", "debug", "--out", out, "--only", "x*")
     assert "no run is called 'x*'; --dry-run names them all" in nothing
     assert "--workers must be a whole number" in refused(capsys, "loss-curve", "--workers", "-1")
-    assert "--rehearse is for scaling alone" in refused(capsys, "tasks", "--rehearse")
+    assert "--rehearse is for scaling; leave it out" in refused(capsys, "tasks", "--rehearse")
+    assert "--size is not for scaling" in refused(capsys, "scaling", "--size", "small")
     assert not Path(out).exists()
 
 

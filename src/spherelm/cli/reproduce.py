@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 from spherelm.cli.reproduce_flags import ReproduceFlags
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
-from spherelm.flags import parse
+from spherelm.flags import given, parse
 from spherelm.validate import require_int, require_positive
 
 if TYPE_CHECKING:
     from spherelm.paper.item import Item
     from spherelm.paper.reproduce import Request
     from spherelm.paper.sizes import Size
+
+
+STUDY_ALONE = {"results", "rehearse"}
+ITEMS_ALONE = {"size", "tasks_dir", "books", "records", "device", "tflops", "json"}
+"""Flags that would do nothing for the others."""
 
 
 def main(argv: list[str]) -> int:
@@ -30,12 +35,14 @@ def main(argv: list[str]) -> int:
 
     from spherelm.paper import registry
 
-    if flags.item == registry.STUDY:
+    of_study = flags.item == registry.STUDY
+    for name in sorted(given(argv) & (ITEMS_ALONE if of_study else STUDY_ALONE)):
+        whose = "not for" if of_study else "for"
+        raise UserError(f"--{name.replace('_', '-')} is {whose} {registry.STUDY}; leave it out")
+    if of_study:
         from spherelm.cli import reproduce_scaling
 
         return reproduce_scaling.main(flags)
-    if flags.rehearse:
-        raise UserError("--rehearse is for scaling alone; the smallest of others is --size nano")
     if not flags.item and not flags.list:
         names = ", ".join((*registry.NAMES, registry.STUDY, registry.ALL))
         raise UserError(f"name what to reproduce: {names}; --list says more")
