@@ -179,9 +179,9 @@ def _nano(size: Size, point: Point) -> RunConfig:
         "train.steps": steps,
         "train.batch_size": batch,
         "train.micro_batch_size": batch,
-        "train.eval_every": max(1, steps // 8),
+        "train.eval_every": size.budgets["25k"],
         "train.eval_sequences": max(1, size.validation_tokens // context),
-        "train.checkpoint_every": steps // 3 if steps > 10 else 0,
+        "train.checkpoint_every": size.budgets["50k"],
         "train.keep_last": 1,
         "train.tensorboard": False,
     }
