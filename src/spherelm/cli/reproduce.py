@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from spherelm.paper.reproduce import Request
     from spherelm.paper.sizes import Size
 
-
 STUDY_ALONE = {"results", "rehearse"}
 ITEMS_ALONE = {"size", "tasks_dir", "books", "records", "device", "tflops", "json"}
 """Flags that would do nothing for the others."""
@@ -46,8 +45,8 @@ def main(argv: list[str]) -> int:
     if not flags.item and not flags.list:
         names = ", ".join((*registry.NAMES, registry.STUDY, registry.ALL))
         raise UserError(f"name what to reproduce: {names}; --list says more")
-    chosen = flags.item in ("", registry.ALL)
-    items = registry.items() if chosen else [registry.get(flags.item)]
+    every = flags.item in ("", registry.ALL)
+    items = registry.items() if every else [registry.get(flags.item)]
     if flags.list:
         return _list(items, flags)
     return _reproduce(items, flags)
@@ -66,7 +65,11 @@ def _size(name: str, tflops: float | None) -> Size:
 def _list(items: list[Item], flags: ReproduceFlags) -> int:
     from spherelm.paper import registry, sizes
 
-    shown = [_size(name, flags.tflops) for name, s in sizes.SIZES.items() if not s.hidden]
+    shown = [
+        _size(size.name, flags.tflops if size.device == "GPU" else None)
+        for size in sizes.SIZES.values()
+        if not size.hidden
+    ]
     found: list[dict[str, Any]] = []
     for item in items:
         costs = {}
