@@ -56,7 +56,9 @@ def _size(name: str, tflops: float | None) -> Size:
     from spherelm.paper import sizes
 
     size = sizes.get(name)
-    return size if tflops is None else dataclasses.replace(size, flops=tflops * 1e12)
+    if tflops is None:
+        return size
+    return dataclasses.replace(size, flops=tflops * 1e12, measured="as --tflops says")
 
 
 # --- what there is -------------------------------------------------------------------------------
