@@ -188,7 +188,7 @@ def _plan(request: Request, flags: ReproduceFlags) -> int:
             for p in planned
         ]
         head = ["run", "steps", "tokens", "FLOPs", unit, "state"]
-        print_table(None, rows, head, width=110)
+        print_table(None, rows, head, words=("state",))
         print(
             f"{sum(p.done for p in planned)} of {len(planned)} runs are done; left: "
             f"{size.cost(left)}, by {size.flops / 1e12:,.3g} TFLOP/s ({size.measured})"

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 
 import torch
 
-from spherelm.bench.step import Mode, training_step
+from spherelm.bench.flags import StepMode as Mode
+from spherelm.bench.step import training_step
 from spherelm.bench.timing import Timing, milliseconds
 from spherelm.config import RunConfig
 from spherelm.ops.choose import Choice
