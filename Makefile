@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install test lint types unit test-slow demo format clean
+.PHONY: help install test lint types unit test-slow demo docs format clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -39,9 +39,13 @@ test-slow: $(STAMP) ## the tests that take minutes, and every trial of docs/reli
 demo: $(STAMP) ## train GPT and nGPT side by side: about three minutes on two cores
 	$(BIN)/spherelm compare --out runs/demo --force
 
+docs: $(STAMP) ## build the documentation as a site, build/site/index.html
+	$(BIN)/sphinx-build -q -E -W --keep-going -b html docs build/site
+	@echo "open build/site/index.html"
+
 format: $(STAMP) ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
 clean: ## remove the environment and what tools left behind
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) build/site .mypy_cache .ruff_cache .pytest_cache

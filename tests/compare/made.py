@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from spherelm import presets
 from spherelm.compare.pair import Comparison, Side
-from spherelm.compare.samples import Sample
 from spherelm.model.config import Arch
+from spherelm.training.report.samples import Sample
 
 ENVIRONMENT = {
     "spherelm": "0.1.0",

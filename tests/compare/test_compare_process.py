@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from spherelm.compare.pair import tokens_to_reach
+from spherelm.folders.kinds import COMPARE, stranger
 from spherelm.runs.metrics import read_metrics
 
 SETTINGS = ("--preset", "debug", "--steps", "20", "--train.checkpoint-every", "5")
@@ -60,11 +61,26 @@ def test_result_page_and_figures(finished):
     assert result["speedup_tokens"] == (tokens and result["tokens"] / tokens)
     assert {p.name for p in out.iterdir()} == {
         *(".spherelm", "gpt", "ngpt", "result.json", "report.html"),
-        *("loss.png", "loss-seconds.png", "alpha.png"),
+        *("loss.png", "loss-seconds.png", "alpha.png", "inside"),
     }
+    assert stranger(out, COMPARE) is None
     assert f"{result['ngpt']['final_loss']:.3f}" in (out / "report.html").read_text()
     for name in ("GPT ", "nGPT"):  # progress of both, as lines where stderr is no terminal
         assert f"{name}  step 20/20" in done.stderr
+
+
+def test_the_page_leads_to_the_insides_of_both_runs(finished):
+    out, done = finished
+    html = (out / "report.html").read_text()
+    assert '<a href="inside/index.html">' in html
+    inside = json.loads((out / "inside" / "inspect.json").read_text())
+    assert [model["label"] for model in inside["models"]] == ["GPT", "nGPT"]
+    prompt = json.loads(done.stdout)["gpt"]["sample"]["prompt"]
+    ids = inside["models"][1]["path"]["tokens"]
+    assert bytes(ids).decode(errors="replace").startswith(prompt)  # the same text
+    page = (out / "inside" / "index.html").read_text()
+    assert "Inside GPT and nGPT" in page
+    assert "the beginning of the validation text" in page
 
 
 def test_existing_comparison_is_refused_in_one_line(finished):
@@ -95,6 +111,7 @@ def test_killed_comparison_goes_on_to_the_same_numbers(finished, tmp_path):
     assert resumed.returncode == 0, resumed.stderr
     assert "seconds per step" in resumed.stdout
     assert "nGPT writes" in resumed.stdout
+    assert resumed.stdout.endswith(f"inside: {out / 'inside' / 'index.html'}\n")
     for arch in ("gpt", "ngpt"):
         metrics = Path(arch) / "metrics.jsonl"
         assert (out / metrics).read_bytes() == (whole / metrics).read_bytes()

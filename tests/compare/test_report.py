@@ -12,16 +12,20 @@ import pytest
 
 from spherelm.compare.charts import charts_of
 from spherelm.compare.report import render
-from spherelm.compare.samples import printable
 from spherelm.plots import png, svg
+from spherelm.training.report.samples import printable
 from tests.compare.made import comparison
 
 REACHED = comparison(gpt=[5.0, 4.0, 3.0, 2.2], ngpt=[4.0, 2.5, 2.0, 1.5])
 GPT_AHEAD = comparison(gpt=[5.0, 2.0], ngpt=[4.0, 2.5])
 NEITHER = comparison(gpt=[5.0, 2.0], ngpt=[4.0, 2.0])
 OUTCOMES = {"nGPT ahead": REACHED, "GPT ahead": GPT_AHEAD, "neither": NEITHER}
-LOADS = re.compile(r"https?:|//\w|url\((?!#)|@import|<(link|script|img|iframe|object)\b|\bsrc=")
-"""What would make a browser ask for something; url(#...) is a part of the page itself."""
+LOADS = re.compile(
+    r"https?:(?!//www\.w3\.org/2000/svg)|url\((?!#)|@import|<(link|img|iframe|object)\b|\bsrc=|"
+    r"\bfetch\(|XMLHttpRequest|\bimport\("
+)
+"""What would make a browser ask for something; url(#...) is a part of the page itself, and the
+address of SVG is a name."""
 
 
 class Tags(HTMLParser):
@@ -34,7 +38,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.seen.append(tag)
-        if tag != "meta":
+        if tag not in ("meta", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag):
@@ -65,6 +69,13 @@ def test_page_says_what_happened():
     assert "No difference" in headlines["neither"]
     assert "fewer tokens" not in pages["neither"]
     assert all("One seed" in page for page in pages.values())
+
+
+def test_the_link_to_the_insides_is_there_where_they_are():
+    assert "Look inside" not in render(REACHED)
+    html = render(REACHED, "inside/index.html")
+    assert '<a href="inside/index.html">Look inside both models</a>' in html
+    assert '<a href="#inside">Look inside</a>' in html
 
 
 def test_text_of_models_cannot_become_markup():

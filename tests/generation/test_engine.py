@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch
 from spherelm import Transformer
 from spherelm.errors import UserError
 from spherelm.generation import engine as engine_module
+from spherelm.generation import graph
 from spherelm.generation.cached import generation_bytes, new_cache
 from spherelm.generation.engine import Engine
 from spherelm.generation.sampling import Sampling
@@ -138,3 +140,51 @@ def test_cuda_graphs_change_nothing(arch: str, prompts: list[list[int]], compile
     for sampling in (GREEDY, Sampling(temperature=0.8, top_k=5, seed=3)):
         expected = plain.generate(prompts, max_new_tokens=length, sampling=sampling)
         assert expected == graphed.generate(prompts, max_new_tokens=length, sampling=sampling)
+
+
+class Held:
+    """What a CUDA graph does, without one: the function runs on its own copies of the inputs."""
+
+    made = 0
+
+    def __init__(self, function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
+        Held.made += 1
+        self.function, self.inputs = function, [tensor.clone() for tensor in inputs]
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        for held, tensor in zip(self.inputs, inputs, strict=True):
+            held.copy_(tensor)
+        return self.function(*self.inputs)
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_padded_prompts_give_the_same_text(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on CUDA, where prompts of similar length share a graph and one cache after another."""
+    monkeypatch.setattr(graph, "Graph", Held)
+    monkeypatch.setattr(Held, "made", 0)
+    model = perturbed(tiny_config(arch=arch, context=32))
+    plain, graphed = Engine(model), Engine(model, fused=False)
+    graphed.graphed = True
+    long = [[(7 * i) % 13 for i in range(n)] for n in (40, 33, 37)]  # all padded to 48
+    for prompts in ([long[0]], [long[1]], [long[2]], [long[0]]):
+        expected = plain.generate(prompts, max_new_tokens=6, sampling=GREEDY)
+        assert graphed.generate(prompts, max_new_tokens=6, sampling=GREEDY) == expected
+    assert Held.made == 2  # one that reads, since the length came again, and one that decodes
+
+
+def test_padding_is_at_most_a_quarter_and_fits_the_cache() -> None:
+    for length in range(1, 5000):
+        padded = engine_module.padded_length(length)
+        assert length <= padded <= max(16, 1 << (length - 1).bit_length())
+        assert padded <= 1.25 * length or padded - length < 16
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_a_prompt_read_by_a_graph_gives_the_same_text(arch: str) -> None:
+    model = perturbed(tiny_config(arch=arch, d_model=64, n_heads=4)).float().cuda()
+    plain, graphed = Engine(model, cuda_graphs=False), Engine(model)
+    for length in (100, 97, 112, 60, 100, 60):  # three share a graph, and so do two
+        prompts = [[(7 * i) % 13 for i in range(length)]]
+        expected = plain.generate(prompts, max_new_tokens=40, sampling=GREEDY)
+        assert graphed.generate(prompts, max_new_tokens=40, sampling=GREEDY) == expected

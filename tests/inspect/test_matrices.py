@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from spherelm import Transformer
-from spherelm.inspect import conditions
+from spherelm.inspect import conditions, directions
 from spherelm.inspect.conditions import (
     LARGEST,
     condition_numbers,
@@ -16,7 +16,12 @@ from spherelm.inspect.conditions import (
     look_at_layer,
     singular_values,
 )
-from spherelm.inspect.directions import look_at_directions, nearest_tokens
+from spherelm.inspect.directions import (
+    Directions,
+    Nearest,
+    look_at_directions,
+    nearest_by_chance,
+)
 from spherelm.inspect.distribution import distribution_of
 from spherelm.inspect.embeddings import (
     SAMPLED_ROWS,
@@ -35,6 +40,7 @@ def test_distribution_counts_every_number() -> None:
     assert found.counts == (1, 2, 0, 0, 0, 0, 0, 0, 0, 1)
     assert found.mean == pytest.approx(0.3)
     assert found.centres[0] == pytest.approx(0.05)
+    assert found.quantiles == pytest.approx((0.0, 0.0, 0.1, 0.1, 1.0, 1.0))
 
 
 def test_numbers_alike_but_for_rounding_are_one_bin() -> None:
@@ -79,13 +85,15 @@ def test_singular_values_are_those_planted(shape: tuple[int, int]) -> None:
     assert float(condition_numbers(W)) == pytest.approx(3000, rel=1e-6)
 
 
-@pytest.mark.parametrize("smallest", [0.5, 0.02, 0.001])
+@pytest.mark.parametrize("smallest", [0.5, 0.04, 0.02, 0.001])
 def test_large_matrices_take_a_quicker_way_where_it_is_enough(
     smallest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(conditions, "LARGE", 1)
     W = with_singular_values(200, 50, [1.0] * 49 + [smallest])
-    assert float(condition_numbers(W.float())) == pytest.approx(1 / smallest, rel=2e-3)
+    for quick in (True, False):
+        found = condition_numbers(W.float(), quick)
+        assert float(found) == pytest.approx(1 / smallest, rel=2e-3)
 
 
 def test_a_matrix_of_lower_rank_has_the_largest_condition_number() -> None:
@@ -142,20 +150,60 @@ def test_factors_are_those_that_the_forward_pass_uses() -> None:
 
 def test_the_nearest_tokens_of_a_direction() -> None:
     E = torch.eye(6)
-    rows = torch.stack((5 * E[3], E[1] + 0.5 * E[4]))
-    found = nearest_tokens("W_u", rows, "E_input", E)
-    assert found.tokens[0][0] == 3
-    assert found.cosines[0][:2] == pytest.approx((1.0, 0.0))
-    assert found.tokens[1][:2] == (1, 4)
-    assert found.cosines[1][:2] == pytest.approx((2 / math.sqrt(5), 1 / math.sqrt(5)))
+    tokens, cosines = Nearest(3 * E)(torch.stack((5 * E[3], E[1] + 0.5 * E[4])))
+    assert tokens.shape == cosines.shape == (2, 5)
+    assert tokens[0, 0] == 3
+    assert cosines[0, :2].tolist() == pytest.approx([1.0, 0.0])
+    assert tokens[1, :2].tolist() == [1, 4]
+    assert cosines[1, :2].tolist() == pytest.approx([2 / math.sqrt(5), 1 / math.sqrt(5)])
+    found = Directions("W_u", "E_input", 1, tokens, cosines)
     assert found.strongest(1) == [0]
+    assert found.nearest[1] == pytest.approx((1 + 2 / math.sqrt(5)) / 2)
+    assert found.rows()["cosines"][1][0] == 0.8944
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("tokens", [3, 100, 70_001])
+def test_the_nearest_are_those_of_a_sorting(
+    tokens: int, bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directions, "_faster", lambda one, other: True)
+    generator = torch.Generator().manual_seed(0)
+    E, rows = (torch.randn(n, 64, generator=generator) for n in (tokens, 30))
+    near = Nearest(E, bf16)
+    assert near.quick.dtype == (torch.bfloat16 if bf16 and tokens > 70_000 else torch.float32)
+    ids, cosines = near(rows)
+    unit = [torch.nn.functional.normalize(x, dim=-1) for x in (rows, E)]
+    sorted_ = (unit[0] @ unit[1].T).topk(min(5, tokens), dim=-1)
+    torch.testing.assert_close(cosines, sorted_.values)
+    assert torch.equal(ids, sorted_.indices)
 
 
 def test_what_is_read_is_near_the_input_and_what_is_written_near_the_output() -> None:
-    model = perturbed(tiny_config())
+    model = perturbed(tiny_config(n_layers=2))
     with torch.no_grad():
         model.layers[0].mlp.W_u[2] = model.E_input[4]
-        model.layers[0].mlp.W_o_mlp[2] = model.E_output[1]  # type: ignore[index]
-    reads, writes = look_at_directions(model, 0)
-    assert (reads.embedding, reads.tokens[2][0]) == ("E_input", 4)
-    assert (writes.embedding, writes.tokens[2][0]) == ("E_output", 1)
+        model.layers[1].mlp.W_o_mlp[2] = model.E_output[1]  # type: ignore[index]
+    found = look_at_directions(model, 1)
+    assert [(each.matrix, each.layer) for each in found] == [
+        *(("W_u", 1), ("W_u", 2)),
+        *(("W_o_mlp", 1), ("W_o_mlp", 2)),
+    ]
+    reads, *_, writes = found
+    assert (reads.embedding, int(reads.tokens[2, 0])) == ("E_input", 4)
+    assert (writes.embedding, int(writes.tokens[2, 0])) == ("E_output", 1)
+
+
+@pytest.mark.parametrize(("tokens", "d_model"), [(257, 128), (8000, 64), (8000, 512)])
+def test_chance_is_what_random_directions_have(tokens: int, d_model: int) -> None:
+    generator = torch.Generator().manual_seed(1)
+    E, rows = (torch.randn(n, d_model, generator=generator) for n in (tokens, 2000))
+    median = float(Nearest(E)(rows)[1][:, 0].median())
+    assert nearest_by_chance(tokens, d_model) == pytest.approx(median, rel=0.02)
+
+
+def test_of_a_large_gpt_one_layer_is_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directions, "AFFORDABLE", 0)
+    gpt, ngpt = (Transformer(tiny_config(arch=arch, n_layers=3)) for arch in ("gpt", "ngpt"))
+    assert [each.layer for each in look_at_directions(gpt, 2)] == [2, 2]
+    assert [each.layer for each in look_at_directions(ngpt, 2)] == [1, 2, 3, 1, 2, 3]

@@ -21,8 +21,8 @@ from spherelm.inspect.insides import look_inside, texts_of
 from spherelm.inspect.names import short_labels
 from spherelm.inspect.page import render
 from spherelm.plots import png
+from tests.browser import CHROMIUM, Page, browser
 from tests.compare.test_report import Tags
-from tests.inspect.browser import CHROMIUM, Page, browser
 from tests.model.tiny import VARIANTS
 from tests.saved_runs import byte_model, write_run
 
@@ -67,6 +67,7 @@ def test_everything_is_written_and_known(folder: Path) -> None:
 
 def test_json_holds_all_numbers(folder: Path) -> None:
     gpt, ngpt = json.loads((folder / "out" / "inspect.json").read_text())["models"]
+    all_rows = json.loads((folder / "out" / "directions.json").read_text())
     assert (gpt["label"], ngpt["label"]) == ("GPT", "nGPT")
     assert (gpt["layer"], ngpt["layer"]) == (2, 3)
     assert gpt["factors"] == []
@@ -78,7 +79,11 @@ def test_json_holds_all_numbers(folder: Path) -> None:
         sums = torch.tensor(model["attribution"]["contributions"]).sum(0)
         logits = torch.tensor(model["attribution"]["logits"])
         torch.testing.assert_close(sums, logits, rtol=0, atol=1e-5)
-        assert len(model["directions"][0]["tokens"]) == 48
+        shape = (model["n_layers"], 48, 5)  # of each of the two matrices
+        rows = next(r for r in all_rows if r["label"] == model["label"])
+        assert len(rows["directions"]) == len(model["directions"]) == 2 * shape[0]
+        assert {(len(d["tokens"]), len(d["cosines"][0])) for d in rows["directions"]} == {shape[1:]}
+        assert set(map(str, rows["directions"][0]["tokens"][0])) <= set(rows["texts"])
 
 
 def test_the_page_is_whole(folder: Path) -> None:
@@ -131,18 +136,41 @@ def test_choosing_a_token_changes_the_picture(page: Page) -> None:
     assert page.errors == []
 
 
-@pytest.mark.parametrize("width", [360, 1200])
-def test_nothing_is_wider_than_the_window(page: Page, width: int) -> None:
-    page.size(width)
-    assert page.run("document.documentElement.scrollWidth") <= width
+def test_neurons_of_another_layer_and_near_a_token(page: Page, folder: Path) -> None:
+    rows = json.loads((folder / "out" / "directions.json").read_text())[1]
+    tables = "[...document.querySelectorAll('#neurons h3')].map(h => h.textContent)"
+    assert page.run(tables) == ["GPT, layer 2", "nGPT, layer 2"]
 
+    def choose(layer: int) -> None:
+        page.run(
+            f"(c => {{ c.value = {layer}; c.dispatchEvent(new Event('change')); }})"
+            "(document.getElementById('neuron-layer'))"
+        )
 
-def test_dark_colours_where_they_are_preferred(page: Page) -> None:
-    colours = []
-    for scheme in ("light", "dark"):
-        page.dark(scheme)
-        colours.append(page.run("getComputedStyle(document.body).backgroundColor"))
-    assert colours == ["rgb(246, 247, 249)", "rgb(20, 23, 27)"]
+    choose(3)  # which the GPT does not have
+    assert "not compared" in page.run("document.querySelector('#neurons').textContent")
+    shown = page.run(
+        "[...document.querySelectorAll('#neurons table')].map(t => "
+        "[...t.querySelectorAll('tbody tr')].map(r => [+r.cells[0].textContent, "
+        "r.querySelector('code').textContent, +r.querySelector('.quiet').textContent]))"
+    )
+    wanted = [d for d in rows["directions"] if d["layer"] == 3]
+    for table, direction in zip(shown, wanted, strict=True):
+        cosines = [row[0] for row in direction["cosines"]]
+        assert [cosine for *_, cosine in table] == pytest.approx(
+            sorted(cosines, reverse=True)[: len(table)], abs=0.006
+        )
+        for row, token, _ in table:
+            assert token == rows["texts"][str(direction["tokens"][row][0])]
+    token = shown[0][0][1]
+    page.run(
+        f"(f => {{ f.value = {json.dumps(token)}; f.dispatchEvent(new Event('input')); }})"
+        "(document.getElementById('neuron-token'))"
+    )
+    found = page.run("[...document.querySelectorAll('#neurons mark')].map(m => m.textContent)")
+    assert found
+    assert all(token in each for each in found)
+    assert page.errors == []
 
 
 def test_an_export_alone_and_the_numbers_on_stdout(
@@ -221,7 +249,7 @@ def test_no_token_can_end_the_script() -> None:
     found = look_inside(byte_model(), ByteTokenizer(), TEXT, run="a run", label="it")
     evil = dict.fromkeys(found.texts, "</script><!-- <script>")
     html = render([dataclasses.replace(found, texts=evil)], "a text")
-    assert html.count("</script>") == html.count("<script") == 2
+    assert html.count("</script>") == html.count("<script") == 5
 
 
 def test_tokens_are_shown_so_that_one_can_see_them() -> None:

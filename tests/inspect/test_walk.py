@@ -161,8 +161,15 @@ def test_rates_that_differ_leave_the_geodesic() -> None:
 
 def test_operands_computed_by_hand() -> None:
     model = on_circle()
-    qkv, o, u_nu, o_mlp, logits = look_at_bounds(model, walk(model, torch.tensor([0])))
+    found = look_at_bounds(model, walk(model, torch.tensor([0])))
+    qkv, scores, values, o, u_nu, o_mlp, logits = found
     assert (qkv.inputs, o.inputs) == ((1.0,), (1.0,))  # h at 0°, v = h
+    assert (values.inputs, values.matrices) == ((1.0,), (1.0,))
+    s_qk = float(model.layers[0].attention.s_qk().detach().max())  # type: ignore[misc]
+    assert scores.input_limit == pytest.approx(s_qk)
+    # in two dimensions a unit vector times s_qk has a number of at least s_qk/sqrt(2)
+    for largest in (scores.inputs[0], scores.matrices[0]):
+        assert s_qk * math.sqrt(1 / 2) <= largest <= s_qk * (1 + 1e-12)
     half = math.sqrt(1 / 2)
     assert u_nu.inputs == pytest.approx((half,))
     assert u_nu.matrices == pytest.approx((math.sqrt(2),))  # s_ν · sqrt(D)
@@ -175,6 +182,7 @@ def test_operands_computed_by_hand() -> None:
 def test_nothing_exceeds_its_limit(fields: dict[str, object]) -> None:
     model = perturbed(tiny_config(**fields))
     for each in look_at_bounds(model, walk(model, random_tokens(model.config, batch=1)[0])):
-        assert (each.input_limit is None) == (model.config.arch == "gpt")
+        free = model.config.arch == "gpt" and (each.product != "q kᵀ" or not model.config.has_s_qk)
+        assert (each.input_limit is None) == free
         if each.input_limit is not None:
             assert max(each.inputs) <= each.input_limit * (1 + 1e-12)

@@ -14,7 +14,8 @@ import pytest
 from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
-from spherelm.paper.scaling import fit, grid, page, store
+from spherelm.paper import fit, store
+from spherelm.paper.scaling import grid, page
 from spherelm.paper.scaling.grid import GRID, Point
 from spherelm.plots import svg
 

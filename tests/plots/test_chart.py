@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import json
+import random
 import re
+from xml.etree import ElementTree
 
 import pytest
 
-from spherelm.plots import svg
-from spherelm.plots.chart import Axis, Chart, Series, log_ticks, ticks
+from spherelm.plots import png, svg
+from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series, Span, log_ticks, ticks
+from spherelm.plots.place import Box, crosses, free_place, text_width
 
 
 @pytest.mark.parametrize(
@@ -91,13 +95,129 @@ def test_labels_stay_in_the_picture_and_apart() -> None:
         assert other - one >= svg.LABEL_GAP - 0.1
 
 
-def test_a_distribution_has_its_label_at_its_top_and_no_dots() -> None:
+def test_a_distribution_has_its_label_above_and_no_dots() -> None:
     points = [(0, 0.0), (1, 1.0), (2, 0.0)]
-    line = Series("GPT", "gpt", points, dots=False, dotted=True, label_at_top=True)
-    drawn = svg.draw(Chart("a", "A", "", Axis("x"), Axis("y"), [line]))
-    place = re.search(r'<text x="([\d.]+)"[^>]*class="label', drawn)
-    assert place is not None
-    assert svg.LEFT < float(place[1]) < svg.WIDTH - svg.RIGHT  # not at the end
+    line = Series("GPT", "gpt", points, dots=False, dotted=True)
+    chart = Chart("a", "A", "", Axis("x"), Axis("y"), [line], named_at_ends=False)
+    drawn = svg.draw(chart)
+    (label,) = labels(drawn)
+    assert label.get("y") == "14"  # above all that is drawn
     assert 'class="curve gpt dotted"' in drawn
     assert "gpt-fill" not in drawn.replace("label gpt-fill", "")
-    assert "<title>GPT\nx: 1\ny: 1</title>" in drawn  # what the pointer finds
+
+
+def test_values_are_told_by_the_page_and_by_the_file() -> None:
+    band = [(1, 0.5, 2.0), (2, 0.25, 0.375)]
+    line = Series('a "b"', "gpt", [(1, 1.23456789), (2, 0.3)], band=band)
+    chart = Chart("a", "A", "", Axis("layer"), Axis("y"), [line])
+    root = ElementTree.fromstring(svg.draw(chart))
+    (curve,) = root.iter("polyline")
+    assert json.loads(curve.get("data-values", "")) == [
+        [1, 1.2346, 0.5, 2.0],
+        [2, 0.3, 0.25, 0.375],
+    ]
+    assert (root.get("data-x"), curve.get("data-label")) == ("layer", 'a "b"')
+    assert len(list(root.iter("title"))) == 1  # the chart's own
+    assert "<title>a &quot;b&quot;\nlayer: 1\ny: 1.235</title>" in svg.draw_file(chart)
+
+
+def labels(drawn: str) -> list[ElementTree.Element]:
+    texts = ElementTree.fromstring(drawn).iter("text")
+    return [text for text in texts if "label" in text.get("class", "").split()]
+
+
+def boxes(drawn: str) -> list[Box]:
+    """Where labels stand in the largest type."""
+    found = []
+    for label in labels(drawn):
+        small = "span-text" in label.get("class", "")
+        size = svg.LARGEST_TYPE * (0.85 if small else 1)
+        x, y = float(label.get("x", "")), float(label.get("y", ""))
+        width = text_width(label.text or "", size)
+        left = x - width / 2 if label.get("text-anchor") == "middle" else x
+        found.append((left, y - 0.5 * size, left + width, y + 0.5 * size))
+    return found
+
+
+def curves(drawn: str) -> list[list[tuple[float, float]]]:
+    root = ElementTree.fromstring(drawn)
+    area = next(root.iter("clipPath"))[0]
+    top = float(area.get("y", ""))  # what is above it is not shown
+    return [
+        [(float(x), max(top, float(y))) for x, y in (p.split(",") for p in points.split())]
+        for points in (line.get("points", "") for line in root.iter("polyline"))
+    ]
+
+
+def falling(seed: int, name: str, role: Role, share: float = 1.0) -> Series:
+    """A noisy curve that ends at a share of the others' way."""
+    noise = random.Random(seed)
+    points = [(n, 5 / (1 + n) ** 0.3 + 0.3 * noise.random()) for n in range(round(40 * share))]
+    return Series(name, role, points)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("shares", [(1.0, 1.0), (1.0, 0.4), (0.5, 0.7, 1.0), (1.0,) * 12])
+def test_no_label_covers_a_curve(shares: tuple[float, ...], seed: int) -> None:
+    """Curves that end early, many curves, long names, and a text in the picture itself."""
+    roles = (*COLOURS, *COLOURS)
+    names = [("GPT 1.482", "nGPT 1.381", "a run with a long name")[i % 3] for i in range(12)]
+    lines = [falling(seed + 7 * i, names[i], roles[i], share) for i, share in enumerate(shares)]
+    for left in (3.0, 12.0, 30.0):
+        span = Span(left, 39.0, 1.9, "1.33× fewer tokens")
+        chart = Chart("a", "A", "", Axis("x", from_zero=True), Axis("y", top=3.0), lines, span)
+        drawn = svg.draw(chart)
+        assert chart.labels_at_ends == (set(shares) == {1.0} and len(shares) < 3)
+        found = boxes(drawn)
+        assert len(found) == len(lines) + 1
+        _, _, width, height = map(float, ElementTree.fromstring(drawn).get("viewBox", "").split())
+        for box in found:
+            assert not any(crosses(box, line) for line in curves(drawn))
+            assert min(box) >= 0
+            assert box[2] <= width
+            assert box[3] <= height
+        for one, other in itertools.combinations(found, 2):
+            beside = one[2] <= other[0] or other[2] <= one[0]
+            assert beside or abs(one[1] - other[1]) >= 0.8 * svg.LARGEST_TYPE, (one, other)
+
+
+def test_labels_of_a_file_of_pictures_do_not_cover_curves_either() -> None:
+    figure_of = pytest.importorskip("matplotlib.figure").Figure
+    pytest.importorskip("matplotlib.backends.backend_agg")
+    lines = [falling(1, "GPT 1.482", "gpt"), falling(2, "nGPT 1.381", "ngpt", 0.6)]
+    for left in (2.0, 10.0, 30.0):
+        span = Span(left, 39.0, 1.9, "1.33× fewer tokens")
+        chart = Chart("a", "A", "", Axis("x", from_zero=True), Axis("y"), lines, span)
+        figure = figure_of(figsize=(7.2, 4.4), layout="constrained")
+        png.draw(figure, chart)
+        figure.draw_without_rendering()
+        (axes,) = figure.axes
+        (legend,) = figure.legends
+        assert not legend.get_window_extent().overlaps(axes.get_window_extent())
+        (text,) = axes.texts
+        box = text.get_window_extent()
+        for line in axes.lines:
+            way = axes.transData.transform(line.get_xydata()).tolist()
+            assert not crosses((box.x0, box.y0, box.x1, box.y1), way), line.get_label()
+
+
+def test_where_a_line_crosses_a_box() -> None:
+    box = (0.0, 0.0, 10.0, 10.0)
+    assert crosses(box, [(-5, 5), (15, 5)])
+    assert crosses(box, [(-1, 5), (5, 11)])  # over a corner
+    assert not crosses(box, [(-5, 2), (2, -5)])  # past a corner
+    assert not crosses(box, [(-5, 12), (15, 12)])
+    assert crosses(box, [(5, 5), (6, 6)])  # all inside
+    assert crosses(box, [(5, 5)])
+    assert not crosses(box, [(0, -5), (0, 15)])  # along its edge
+
+
+def test_a_place_is_the_nearest_that_is_free() -> None:
+    inside = (0.0, 0.0, 200.0, 100.0)
+    wall = [(100.0, 0.0), (100.0, 100.0)]
+    found = free_place(40, 10, (104.0, 50.0), inside, [wall])
+    assert found is not None
+    assert 106 <= found[0] < 116  # right of the wall, as near as it may be
+    assert found[1] <= 50 <= found[1] + 10
+    crowded = [[(0.0, y), (200.0, y)] for y in range(0, 101, 10)]
+    assert free_place(40, 10, (104.0, 50.0), inside, crowded) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from spherelm.cli import main
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
+from spherelm.data.open import open_dataset
 from spherelm.runs.metrics import read_metrics
 from spherelm.saved import find_saved
 from spherelm.training.loop import train
@@ -30,8 +32,6 @@ from tests.training.conftest import tiny
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> dict[str, Path]:
-    from spherelm.data.open import open_dataset
-
     root, dataset = tmp_path_factory.mktemp("runs"), open_dataset(corpus)
     made = {name: root / name for name in ("gpt", "ngpt", "after")}
     train(tiny("gpt"), dataset, made["gpt"])
@@ -90,10 +90,47 @@ def test_it_says_what_differs_and_what_it_began_with(runs: dict[str, Path]) -> N
     html = page(runs["ngpt"], runs["after"])
     rows = re.findall(r'<th scope="row">([a-z_.]+)</th>', html)
     assert rows == ["optim.lr"]
-    assert "<td>0.00123</td>" in html
+    assert '<td data-label="after">0.00123</td>' in html
     folder = (runs["ngpt"] / "checkpoints" / "step_12").resolve()
     assert f"began with the weights of {folder}" in html
     assert "configurations are the same" in page(runs["ngpt"], runs["ngpt"])
+
+
+def test_factors_are_shaded_from_the_lowest_layer_to_the_highest(runs: dict[str, Path]) -> None:
+    shown = appearances([read_history(str(runs["ngpt"]))])
+    evaluated = [m for m in read_metrics(runs["ngpt"] / "metrics.jsonl") if "val_loss" in m]
+    by_name = {chart.name: chart for chart in factor_charts(shown)}
+    assert set(by_name) == {"alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z"}
+    (line,) = by_name["alpha_attn"].series
+    assert [(low, high) for _, low, high in line.band] == [
+        (min(m["alpha_attn"]), max(m["alpha_attn"])) for m in evaluated
+    ]
+    assert [x for x, *_ in line.band] == [x for x, _ in line.points]
+    assert by_name["s_z"].series[0].band == []  # which no layer owns
+
+
+def test_samples_of_the_newest_checkpoints(
+    runs: dict[str, Path], corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the beginning of the validation text; without it where the data is gone, and none where
+    there is no checkpoint yet."""
+    dataset = open_dataset(corpus)
+    for name, path in (("own", str(corpus)), ("gone", str(tmp_path / "nowhere"))):
+        train(override(tiny("ngpt"), {"data.path": path}), dataset, tmp_path / name)
+    shutil.copytree(runs["gpt"], tmp_path / "none")
+    shutil.rmtree(tmp_path / "none" / "checkpoints")
+    words = [str(tmp_path / name) for name in ("own", "gone", "none")]
+    words += ["--out", str(tmp_path / "out"), "--sample-tokens"]
+    assert main(["report", *words, "8"]) == 0
+    html = (tmp_path / "out" / "report.html").read_text()
+    written = re.findall(r'<pre><span class="prompt">(.*?)</span>(.*?)</pre>', html, re.DOTALL)
+    ids = dataset.val.shards[0].tokens[:16].tolist()  # half of a context
+    assert [before for before, _ in written] == [escape(bytes(ids).decode()), ""]
+    assert all(text for _, text in written)
+    assert len(re.findall(r"none[^<]* no finished checkpoint yet", html)) == 1
+    assert "own writes 8 tokens" in capsys.readouterr().err
+    assert main(["report", *words, "0"]) == 0
+    assert "<pre>" not in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_gpt_and_ngpt_have_their_colours(runs: dict[str, Path]) -> None:
@@ -121,7 +158,8 @@ def test_a_run_that_goes_on(
     for _ in range(2):  # the second replaces the first
         assert main(["report", str(going), "--out", str(out), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["runs"][str(going)]["step"] == 7
-    assert "at step 7 of 12" in (out / "report.html").read_text()
+    html = (out / "report.html").read_text()
+    assert re.search(r"going at step 7 of 12, \d+s of steps to go\.", html)
     assert sorted(path.name for path in out.iterdir()) == [".spherelm", "report.html"]
 
 

@@ -29,7 +29,7 @@ VERBS = {
     "export": "a Hugging Face folder with safetensors",
     "import": "an exported folder -> a checkpoint of ours, bit for bit",
     "bench": "speed of a step, of the kernels, of decoding and of the data, GPT beside nGPT",
-    "reproduce": "the runs, tables and figures of a study in docs/results",
+    "reproduce": "a figure or table of the paper, at a size you choose, ours beside the paper's",
     "report": "how one run or many went, on one page; also while they go on",
     "presets": "all presets with their size, context, tokens and, if you like, time",
     "info": "parameters, FLOPs and memory of a configuration, without allocating it",

@@ -30,7 +30,8 @@ class CompareFlags:
     """
 
     out: str
-    """The folder to make: two run directories, report.html, figures and result.json."""
+    """The folder to make: two run directories, report.html, figures, result.json, and inside/,
+    what both models look like inside."""
     preset: str = "nano"
     """The size of both models: nano takes about three minutes on two CPU cores."""
     gpt_lr: float | None = None
@@ -69,6 +70,7 @@ def _compare(flags: CompareFlags) -> int:
     from spherelm.compare import pair as comparing
     from spherelm.compare.charts import charts_of
     from spherelm.compare.display import open_display
+    from spherelm.compare.inside import look_inside_both
     from spherelm.compare.report import render
     from spherelm.data.open import open_dataset
     from spherelm.ops.device import choose_device
@@ -92,12 +94,13 @@ def _compare(flags: CompareFlags) -> int:
         comparison = comparing.read_comparison(out, flags.preset, dataset)
         if png.write(charts_of(comparison), out) is None:
             display.note(png.NO_MATPLOTLIB)
-        durable.write_text(out / "report.html", render(comparison))
+        inside = look_inside_both(out, dataset, display.note)
+        durable.write_text(out / "report.html", render(comparison, inside))
         durable.write_json(out / comparing.RESULT, comparison.as_json())
-    return show(comparison.as_json(), flags.json, lambda: _print(comparison, out))
+    return show(comparison.as_json(), flags.json, lambda: _print(comparison, out, inside))
 
 
-def _print(comparison: Comparison, out: Path) -> None:
+def _print(comparison: Comparison, out: Path, inside: str | None) -> None:
     from rich.panel import Panel
     from rich.text import Text
 
@@ -114,3 +117,5 @@ def _print(comparison: Comparison, out: Path) -> None:
             text = Text.assemble((sample.prompt, "dim"), sample.text)
             console.print(Panel(text, title=f"{side.name} writes", title_align="left"))
     console.print(f"report: {out / 'report.html'}", soft_wrap=True)
+    if inside is not None:
+        console.print(f"inside: {out / inside}", soft_wrap=True)

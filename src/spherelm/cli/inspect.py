@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import tyro
 
+from spherelm import cpu_isa
 from spherelm.cli.saved_model import check_named_once
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
@@ -17,7 +18,6 @@ from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
     from spherelm.inspect.insides import Insides
-    from spherelm.plots.chart import Chart
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +31,7 @@ class InspectFlags:
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Run directories (their newest checkpoints), checkpoints, or exported folders."""
     out: str
-    """A folder for index.html, inspect.json and the pictures."""
+    """A folder for index.html, inspect.json, directions.json and the pictures."""
     text: str | None = None
     """A text file whose beginning the models read. Unset: validation text of the built-in
     corpus."""
@@ -44,7 +44,7 @@ class InspectFlags:
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest there is. Products are in float32 everywhere."""
     json: bool = False
-    """Print all numbers as one JSON object."""
+    """Print all numbers but the single rows of directions.json as one JSON object."""
 
     def __post_init__(self) -> None:
         check_fields(self, "--")
@@ -55,6 +55,7 @@ def main(argv: list[str]) -> int:
     if not flags.runs:
         raise UserError("inspect needs at least one run, checkpoint or exported folder")
     check_named_once(flags.runs)
+    cpu_isa.before_products("bf16", flags.device)  # the rows of large networks are compared so
 
     from spherelm.folders import kinds, place
 
@@ -63,6 +64,7 @@ def main(argv: list[str]) -> int:
 
 
 def _inspect(flags: InspectFlags) -> int:
+    from spherelm.inspect.files import write_page, write_pictures
     from spherelm.inspect.insides import look_inside
     from spherelm.inspect.names import short_labels
     from spherelm.ops.device import choose_device
@@ -96,11 +98,14 @@ def _inspect(flags: InspectFlags) -> int:
                 tokens=flags.tokens,
                 layer=flags.layer,
                 report=progress,
+                bf16=True,
             )
         )
         progress.end()
+    out = Path(flags.out)
+    write_pictures(out / "pictures", models, lambda line: print(line, file=sys.stderr))
+    write_page(out, models, called)
     result = {"text": called, "models": [model.as_json() for model in models]}
-    _write(Path(flags.out), result, models, called)
     return show(result, flags.json, lambda: _print(models, flags.out))
 
 
@@ -111,31 +116,10 @@ def _text(flags: InspectFlags) -> tuple[str, str]:
 
         return read_text(flags.text), f"the beginning of {Path(flags.text).name}"
     from spherelm.data.open import open_builtin
+    from spherelm.inspect.files import beginning_of
 
-    dataset = open_builtin()
-    ids = dataset.val.shards[0].tokens[: 16 * (flags.tokens + 1)].tolist()
-    return dataset.tokenizer().decode(ids), "validation text of the built-in corpus"
-
-
-def _write(out: Path, result: dict[str, Any], models: list[Insides], called: str) -> None:
-    from spherelm import durable
-    from spherelm.inspect.charts import chapters_of
-    from spherelm.inspect.page import render
-    from spherelm.plots import png, svg
-
-    pictures = out / "pictures"
-    pictures.mkdir(exist_ok=True)
-    charts: list[Chart] = [p.chart for chapter in chapters_of(models) for p in chapter.pictures]
-    print(f"writing {len(charts)} pictures", file=sys.stderr)
-    for earlier in pictures.iterdir():  # of models that had more to show
-        if earlier.stem not in {chart.name for chart in charts} and not earlier.is_dir():
-            earlier.unlink()
-    for chart in charts:
-        durable.write_text(pictures / f"{chart.name}.svg", svg.draw_file(chart))
-    if png.write(charts, pictures) is None:
-        print(png.NO_MATPLOTLIB, file=sys.stderr)
-    durable.write_json(out / "inspect.json", result)
-    durable.write_text(out / "index.html", render(models, called))
+    called = "validation text of the built-in corpus"
+    return beginning_of(open_builtin(), flags.tokens), called
 
 
 def _print(models: list[Insides], out: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from spherelm.cli.saved_model import check_named_once
 from spherelm.console import show
 from spherelm.errors import UserError
 from spherelm.flags import parse
+from spherelm.validate import FromZero, check_fields
 
 
 @dataclass(frozen=True)
@@ -25,8 +27,13 @@ class ReportFlags:
     """Run directories; they may still be going on."""
     out: str
     """The folder for report.html; a report that is there is replaced."""
+    sample_tokens: FromZero = 200
+    """Tokens that each run's newest checkpoint writes, on the CPU; 0 for none."""
     json: bool = False
     """Print one JSON object."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
 
 
 def main(argv: list[str]) -> int:
@@ -40,6 +47,7 @@ def main(argv: list[str]) -> int:
     from spherelm.training.report.history import read_history
     from spherelm.training.report.history_charts import MOST_RUNS
     from spherelm.training.report.history_page import render
+    from spherelm.training.report.samples import sample_of_run
 
     if len(flags.runs) > MOST_RUNS:
         raise UserError(f"one page takes at most {MOST_RUNS} runs, not {len(flags.runs)}")
@@ -50,7 +58,11 @@ def main(argv: list[str]) -> int:
         raise UserError(f"{' and '.join(flags.runs)} has no steps yet; try again when it has some")
     file = Path(flags.out) / "report.html"
     with place.results(flags.out, kinds.REPORT, inputs=flags.runs):
-        durable.write_text(file, render(runs))
+        samples = {}
+        for run in runs if flags.sample_tokens else ():
+            print(f"{run.folder} writes {flags.sample_tokens} tokens", file=sys.stderr)
+            samples[run.folder] = sample_of_run(run.folder, flags.sample_tokens)
+        durable.write_text(file, render(runs, samples))
     result = {
         "report": str(file),
         "runs": {

@@ -1,98 +1,200 @@
-"""`spherelm reproduce STUDY`: train the runs of a study, and draw its tables and figures."""
+"""`spherelm reproduce ITEM`: a figure or table of the paper at a size, ours beside the paper's."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import dataclasses
+import sys
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any
 
-import tyro
-
+from spherelm.cli.reproduce_flags import ReproduceFlags
+from spherelm.console import print_table, show
 from spherelm.errors import UserError
-from spherelm.flags import parse
+from spherelm.flags import given, parse
 from spherelm.validate import require_int, require_positive
 
+if TYPE_CHECKING:
+    from spherelm.paper.item import Item
+    from spherelm.paper.reproduce import Request
+    from spherelm.paper.sizes import Size
 
-@dataclass(frozen=True)
-class ReproduceFlags:
-    """Train the runs of a study, one after another, and draw its tables and figures.
-
-    Started again, it skips what is done and goes on with what was stopped. The small record of a
-    run is kept in RESULTS/data/STUDY; tables and figures are made from these alone.
-    """
-
-    study: tyro.conf.Positional[Literal["scaling"]]
-    """scaling: how many fewer tokens nGPT needs than a tuned GPT."""
-    out: str | None = None
-    """Folder for the run directories."""
-    data: str | None = None
-    """Folder of token shards made by `spherelm prepare`. Unset: the built-in corpus, for
-    --rehearse."""
-    results: str = "docs/results"
-    """Folder of the page; the records are in data/STUDY inside it."""
-    only: str = "*"
-    """Which runs, as a pattern of their names, such as 'ngpt-4k-92m-*'."""
-    workers: int = 2
-    """Runs at the same time: two keep one GPU busy while one of them compiles."""
-    minutes: float | None = None
-    """Start no run that would not end in this time."""
-    list: bool = False
-    """Name the runs, each with its tokens and whether it is done, and stop."""
-    dry_run: bool = False
-    """Print the configuration of each run that is left, and stop."""
-    redraw: bool = False
-    """Only draw the tables and figures again, from the records."""
-    rehearse: bool = False
-    """Train every run at a tiny size and for a few steps: to see that all works."""
+STUDY_ALONE = {"results", "rehearse"}
+ITEMS_ALONE = {"size", "tasks_dir", "books", "records", "device", "tflops", "json"}
+"""Flags that would do nothing for the others."""
 
 
 def main(argv: list[str]) -> int:
     flags = parse(ReproduceFlags, argv, "reproduce")
-    require_int("workers", flags.workers)
-    if not flags.results:
-        raise UserError("results is empty; name a folder")
+    if flags.workers is not None:
+        require_int("--workers", flags.workers, at_least=0)
     if flags.minutes is not None:
-        require_positive("minutes", flags.minutes)
+        require_positive("--minutes", flags.minutes)
+    if flags.tflops is not None:
+        require_positive("--tflops", flags.tflops)
 
-    from spherelm.paper.scaling import grid, page, store
+    from spherelm.paper import registry
 
-    results = Path(flags.results)
-    records = results / "data" / flags.study
-    if flags.redraw:
-        for path in page.redraw(results):
-            print(path)
-        return 0
-    points = grid.chosen(flags.only)
+    of_study = flags.item == registry.STUDY
+    for name in sorted(given(argv) & (ITEMS_ALONE if of_study else STUDY_ALONE)):
+        whose = "not for" if of_study else "for"
+        raise UserError(f"--{name.replace('_', '-')} is {whose} {registry.STUDY}; leave it out")
+    if of_study:
+        from spherelm.cli import reproduce_scaling
+
+        return reproduce_scaling.main(flags)
+    if not flags.item and not flags.list:
+        names = ", ".join((*registry.NAMES, registry.STUDY, registry.ALL))
+        raise UserError(f"name what to reproduce: {names}; --list says more")
+    every = flags.item in ("", registry.ALL)
+    items = registry.items() if every else [registry.get(flags.item)]
     if flags.list:
-        for point in points:
-            done = "done" if store.has(records, point.id) else "    "
-            print(f"{done}  {point.millions:>4}M tokens  {point.id}")
-        return 0
-    if flags.dry_run:
-        from spherelm.config_io import to_toml
+        return _list(items, flags)
+    return _reproduce(items, flags)
 
-        for point in points:
-            if not store.has(records, point.id):
-                print(f"# {point.id}\n{to_toml(point.config())}")
-        return 0
-    if flags.out is None:
-        raise UserError("--out must be given: the folder for the run directories")
-    if flags.data is None and not flags.rehearse:
-        raise UserError("--data must be given: the folder of tokens that `spherelm prepare` made")
 
-    from spherelm.paper.scaling.runner import Study
+def _size(name: str, tflops: float | None) -> Size:
+    from spherelm.paper import sizes
 
-    Path(flags.out).mkdir(parents=True, exist_ok=True)
-    Study(
-        points,
+    size = sizes.get(name)
+    if tflops is None:
+        return size
+    return dataclasses.replace(size, flops=tflops * 1e12, measured="as --tflops says")
+
+
+# --- what there is -------------------------------------------------------------------------------
+
+
+def _list(items: list[Item], flags: ReproduceFlags) -> int:
+    from spherelm.paper import registry, sizes
+
+    shown = [
+        _size(size.name, flags.tflops if size.device == "GPU" else None)
+        for size in sizes.SIZES.values()
+        if not size.hidden
+    ]
+    found: list[dict[str, Any]] = []
+    for item in items:
+        costs = {}
+        for size in shown:
+            jobs = item.jobs(size)
+            hours = sum(map(size.hours, jobs))
+            costs[size.name] = {"runs": len(jobs), "hours": hours, "device": size.device}
+        found.append(
+            {"item": item.name, "source": item.source, "shows": item.shows, "costs": costs}
+        )
+
+    def any_runs(each: dict[str, Any]) -> bool:
+        return any(cost["runs"] for cost in each["costs"].values())
+
+    def print_all() -> None:
+        for each in found:
+            costs = [
+                f"{size.name} {size.cost(cost['hours'])} ({_runs(cost['runs'])})"
+                for size, cost in zip(shown, each["costs"].values(), strict=True)
+            ]
+            print(f"{each['item']:<18}{each['source']}: {each['shows']}")
+            print(f"{'':<18}{' · '.join(costs) if any_runs(each) else 'nothing to train'}")
+        if flags.item in ("", registry.ALL):
+            print(
+                f"{registry.STUDY:<18}the study of docs/results/headline.md, with runs of its own"
+            )
+            print(f"{registry.ALL:<18}every item but {registry.STUDY}\n")
+        print(
+            "Items share runs: what one has trained costs the next nothing. Not counted: the "
+            "start of each run, and what is measured after training."
+        )
+        for size in shown:
+            print(f"{size.name}: {size.what}; {size.flops / 1e12:,.3g} TFLOP/s, {size.measured}")
+
+    return show({"items": found}, flags.json, print_all)
+
+
+def _runs(count: int) -> str:
+    return f"{count} run" + "s" * (count != 1)
+
+
+# --- an item -------------------------------------------------------------------------------------
+
+
+def _reproduce(items: list[Item], flags: ReproduceFlags) -> int:
+    from spherelm.paper.reproduce import Request, reproduce
+
+    def folder(name: str | None) -> Path | None:
+        return None if name is None else Path(name)
+
+    size = _size(flags.size, flags.tflops)
+    if flags.out is None and not flags.dry_run:
+        raise UserError("--out must be given: the folder for the runs and the pages")
+    request = Request(
+        items,
+        size,
+        Path(flags.out or "OUT"),
         flags.data,
-        Path(flags.out),
-        records,
-        workers=flags.workers,
-        seconds=None if flags.minutes is None else 60 * flags.minutes,
-        rehearse=flags.rehearse,
-        say=lambda line: print(line, flush=True),
-    ).run()
-    for path in page.redraw(results):
-        print(path)
-    return 0
+        folder(flags.tasks_dir),
+        folder(flags.books),
+        folder(flags.records),
+        flags.only,
+        flags.workers,
+        flags.minutes,
+        flags.redraw,
+        flags.device,
+    )
+    if flags.dry_run:
+        return _plan(request, flags)
+    pages = reproduce(request, lambda line: print(line, file=sys.stderr, flush=True))
+    results = {page.name: str(page / "result.json") for page in pages}
+
+    def print_pages() -> None:
+        for page in pages:
+            print(page / "index.html")
+
+    if flags.json and len(pages) == len(items) == 1:
+        print((pages[0] / "result.json").read_text().strip())
+        return 0
+    return show({"pages": results}, flags.json, print_pages)
+
+
+def _plan(request: Request, flags: ReproduceFlags) -> int:
+    """Every run with its cost; nothing is written."""
+    import fnmatch
+
+    from spherelm.paper.plan import plan
+    from spherelm.training.report.reporter import format_count
+
+    size = request.size
+    planned = plan(request.items, size, request.is_done, flags.out or "OUT", flags.data)
+    planned = [p for p in planned if fnmatch.fnmatchcase(p.job.id, flags.only)]
+    left = sum(p.hours for p in planned if not p.done)
+    result = {
+        "size": size.name,
+        "device": size.device,
+        "flops_per_second": size.flops,
+        "hours": sum(p.hours for p in planned),
+        "hours_left": left,
+        "runs": [p.as_json() for p in planned],
+    }
+
+    def print_plan() -> None:
+        unit = size.unit
+        rows = [
+            [
+                p.job.id,
+                f"{p.job.config.train.steps:,}",
+                format_count(p.job.tokens),
+                f"{p.job.flops:.2e}",
+                size.amount(p.hours),
+                "done" if p.done else "",
+            ]
+            for p in planned
+        ]
+        head = ["run", "steps", "tokens", "FLOPs", unit, "state"]
+        print_table(None, rows, head, words=("state",))
+        print(
+            f"{sum(p.done for p in planned)} of {len(planned)} runs are done; left: "
+            f"{size.cost(left)}, by {size.flops / 1e12:,.3g} TFLOP/s ({size.measured})"
+        )
+        for p in planned:
+            if p.command is not None and not p.done:
+                print(f"\n# {p.job.id}: {size.cost(p.hours)}\n{p.command}")
+
+    return show(result, flags.json, print_plan)

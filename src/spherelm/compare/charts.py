@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from spherelm.compare.pair import Comparison, Side
 from spherelm.plots.chart import Axis, Chart, Series, Span
+from spherelm.training.report.history_charts import token_unit
 
 
 def charts_of(comparison: Comparison) -> list[Chart]:
@@ -65,14 +66,6 @@ def eigen_learning_rates(ngpt: Side) -> Chart:
         Axis("mean of \u03b1", from_zero=True),
         lines,
     )
-
-
-def token_unit(tokens: float) -> tuple[float, str]:
-    """The unit in which a number of tokens is easy to read."""
-    for unit, name in ((1e9, "billion tokens"), (1e6, "million tokens"), (1e3, "thousand tokens")):
-        if tokens >= 2 * unit:
-            return unit, name
-    return 1.0, "tokens"
 
 
 def _losses(side: Side, xs: Sequence[float]) -> Series:

@@ -9,6 +9,7 @@ comparison goes on where it stopped.
     DIR/gpt/  DIR/ngpt/    run directories
     result.json            the numbers
     report.html, *.png     the pictures
+    inside/                both models' insides
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any, Literal
 
 from spherelm import presets, records
 from spherelm.compare.recorded import Recorded, is_tuned, recorded
-from spherelm.compare.samples import Sample, sample_from
+from spherelm.compare.samples import sample_from
 from spherelm.config import DataConfig, RunConfig, TrainConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
@@ -36,12 +37,18 @@ from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.training.loop import TrainResult, train
 from spherelm.training.report.reporter import Reporter
+from spherelm.training.report.samples import Sample
 from spherelm.training.resume import check_same_run
 
 ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
 NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
 RESULT = "result.json"
-FILES = (RESULT, "report.html", "loss.png", "loss-seconds.png", "alpha.png")
+INSIDE = "inside"
+"""The folder of the page that `inspect` makes of both models."""
+FILES = (
+    *(RESULT, "report.html", "loss.png", "loss-seconds.png", "alpha.png"),
+    *(f"{INSIDE}/{name}" for name in ("index.html", "inspect.json", "directions.json")),
+)
 """Files beside the two run directories."""
 
 Curve = Sequence[tuple[float, float]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 
 from spherelm.compare.charts import charts_of
@@ -12,51 +12,54 @@ from spherelm.compare.pair import Comparison, Side
 from spherelm.compare.table import caveat, rows, verdict
 from spherelm.model.flops import count_parameters
 from spherelm.plots import svg
-from spherelm.plots.page import CLOSING, card, figure, opening
+from spherelm.plots.page import Named, Part, document, figure, sample, table
 from spherelm.training.report.reporter import format_count
 
-STYLE = """
-pre .prompt { color: var(--quiet); }
-@media (max-width: 760px) {
-  .departures thead { display: none; }
-  .departures tr { display: block; border-top: 1px solid var(--grid); padding: .5rem 0; }
-  .departures th, .departures td { display: block; border: 0; padding: .1rem 0; }
-  .departures th { font-weight: 600; }
-  .departures td::before { content: attr(data-label); color: var(--quiet); }
-}
-"""
 
-
-def render(comparison: Comparison) -> str:
-    """The page as HTML."""
-    return "\n".join(_page(comparison)) + "\n"
-
-
-def _page(c: Comparison) -> Iterator[str]:
+def render(comparison: Comparison, inside: str | None = None) -> str:
+    """The page as HTML; `inside` is the address of the page of both models' insides."""
+    c = comparison
     title = f"GPT and nGPT on the same tokens: {c.preset}"
-    yield opening(title, STYLE)
-    yield f"<header>\n<h1>{escape(verdict(c))}</h1>\n{_subtitle(c)}\n</header>"
-    hero, *others = charts_of(c)
-    yield card(hero.title, figure(svg.draw(hero), _crossing_note(c)))
-    yield card("In numbers", "\n".join(_numbers(c)))
-    if c.samples:
-        yield '<div class="pair">'
-        for side in c.sides:
-            yield card(f"{side.name} writes", _sample(c, side))
-        yield "</div>"
-    yield '<div class="pair">'
-    captions = (
-        "Steps alone, at the median time of a step on this machine; evaluations and checkpoints "
-        "are left out.",
-        f"All began at {c.ngpt.config.model.resolve_scale('alpha_attn').init:g}. The paper sees "
-        "0.2 to 0.4 in networks of 24 and 36 layers.",
+    return document(title, verdict(c), _subtitle(c), _parts(c, inside))
+
+
+def _parts(c: Comparison, inside: str | None) -> Iterator[Part | Sequence[Part]]:
+    hero, seconds, alpha = charts_of(c)
+    yield Part("loss", hero.title, figure(svg.draw(hero), _crossing_note(c)), "Loss")
+    numbers = table(
+        ["", *(Named(side.name, side.arch) for side in c.sides)],
+        [(row.what, row.gpt, row.ngpt) for row in rows(c)],
+        "numbers",
     )
-    for chart, caption in zip(others, captions, strict=True):
-        yield card(chart.title, figure(svg.draw(chart), caption))
-    yield "</div>"
-    yield card("What differs from the paper, and why", "\n".join(_departures(c)))
-    yield card("How to repeat it", "\n".join(_provenance(c)))
-    yield CLOSING
+    yield Part("numbers", "In numbers", numbers)
+    if c.samples:
+        yield [
+            Part(f"sample-{side.arch}", f"{side.name} writes", _sample(c, side)) for side in c.sides
+        ]
+    time = (
+        "Steps alone, at the median time of a step on this machine; evaluations and checkpoints "
+        "are left out."
+    )
+    began = (
+        f"All began at {c.ngpt.config.model.resolve_scale('alpha_attn').init:g}. The paper sees "
+        "0.2 to 0.4 in networks of 24 and 36 layers."
+    )
+    yield [
+        Part("time", seconds.title, figure(svg.draw(seconds), time), "Time"),
+        Part("rates", alpha.title, figure(svg.draw(alpha), began), "Eigen learning rates"),
+    ]
+    if inside is not None:
+        yield Part("inside", "What they look like inside", _inside(inside), "Look inside")
+    yield Part("departures", "What differs from the paper, and why", _departures(c), "Departures")
+    yield Part("repeat", "How to repeat it", "\n".join(_provenance(c)))
+
+
+def _inside(address: str) -> str:
+    return (
+        f'<p><a href="{escape(address)}">Look inside both models</a>: their embeddings, condition '
+        "numbers and learned factors as in the paper's figures, the path of every token of a text "
+        "through their layers, where each logit comes from, and what their neurons are about.</p>"
+    )
 
 
 def _subtitle(c: Comparison) -> str:
@@ -83,33 +86,15 @@ def _crossing_note(c: Comparison) -> str:
     )
 
 
-def _numbers(c: Comparison) -> Iterator[str]:
-    yield '<div class="scroll"><table class="numbers">\n<thead><tr><th scope="col"></th>'
-    for side in c.sides:
-        yield f'<th scope="col" class="{side.arch}-name">{side.name}</th>'
-    yield "</tr></thead>\n<tbody>"
-    for row in rows(c):
-        cells = "".join(f"<td>{escape(cell)}</td>" for cell in (row.gpt, row.ngpt))
-        yield f'<tr><th scope="row">{escape(row.what)}</th>{cells}</tr>'
-    yield "</tbody>\n</table></div>"
-
-
 def _sample(c: Comparison, side: Side) -> str:
-    sample = c.samples[side.arch]
-    text = f'<pre><span class="prompt">{escape(sample.prompt)}</span>{escape(sample.text)}</pre>'
-    return figure(text, "In grey the prompt: the beginning of the validation text.")
+    written = c.samples[side.arch]
+    grey = "In grey the prompt: the beginning of the validation text."
+    return figure(sample(written.prompt, written.text), grey)
 
 
-def _departures(c: Comparison) -> Iterator[str]:
-    yield '<table class="departures">\n<thead><tr>'
-    yield "".join(f'<th scope="col">{name}</th>' for name in ("", "here", "paper", "why"))
-    yield "</tr></thead>\n<tbody>"
-    for d in departures(c):
-        cells = (("here: ", d.here), ("paper: ", d.paper), ("", d.why))
-        yield f'<tr><th scope="row">{escape(d.what)}</th>'
-        yield "".join(f'<td data-label="{label}">{escape(text)}</td>' for label, text in cells)
-        yield "</tr>"
-    yield "</tbody>\n</table>"
+def _departures(c: Comparison) -> str:
+    found = [(d.what, d.here, d.paper, d.why) for d in departures(c)]
+    return table(["", "here", "paper", "why"], found, stacked=True)
 
 
 def _provenance(c: Comparison) -> Iterator[str]:

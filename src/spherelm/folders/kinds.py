@@ -109,6 +109,7 @@ COMPARE = Kind(
         r"result\.json",
         r"report\.html",
         r"(?:loss|loss-seconds|alpha)\.png",
+        r"inside/(?:index\.html|(?:inspect|directions)\.json)",
     ),
     signs=(("gpt/config.toml", "gpt/env.json"),),
 )
@@ -143,10 +144,27 @@ EVAL = Kind(
     signs=(("length.json",), ("tasks.json",), ("answers.jsonl",)),
 )
 REPORT = Kind("report", "a report of runs", (r"report\.html",), signs=())
+_RUN_ID = r"[\w.-]+"
+REPRODUCE = Kind(
+    "reproduce",
+    "reproductions",
+    (
+        r"reproduce\.json",
+        r"index\.html",
+        rf"runs/{_RUN_ID}\.(?:toml|log)",
+        *(rf"runs/{_RUN_ID}/{name}" for name in (*_RUN, re.escape(OWNER))),
+        rf"records/{_RUN_ID}/(?:config\.toml|metrics\.jsonl|result\.json)",
+        rf"measured/{_RUN_ID}/[a-z0-9_-]+\.json",
+        r"[a-z-]+/(?:index\.html|result\.md|result\.json)",
+        r"[a-z-]+/pictures/[a-z0-9-]+\.svg",
+    ),
+    signs=(("reproduce.json",),),
+)
+"""Told by its signs alone: a mark would keep `spherelm train` from going on with its runs."""
 SWEEP = Kind("sweep", "a sweep", (r"sweep\.csv",), signs=(("sweep.csv",),))
 INSPECT = Kind(
     "inspect",
     "a look inside",
-    (r"index\.html", r"inspect\.json", r"pictures/[a-z-]+\.(?:svg|png)"),
+    (r"index\.html", r"(?:inspect|directions)\.json", r"pictures/[a-z-]+\.(?:svg|png)"),
     signs=(("index.html", "inspect.json"),),
 )

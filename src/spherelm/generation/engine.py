@@ -5,7 +5,8 @@
     engine.generate(prompts, max_new_tokens=64)                      # all at the end
 
 Prompts of different lengths share a batch; each sequence has its own position. On CUDA a decode
-step is one CUDA graph, captured once for each span of the cache.
+step is one CUDA graph, captured once for each span of the cache, and so is the reading of prompts,
+captured where a length comes a second time.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from spherelm.errors import UserError
@@ -29,12 +32,26 @@ from spherelm.validate import require_int
 SHORTEST_SPAN = 256
 """The first span of the cache that a CUDA graph looks at; the next are twice as long each."""
 
+MOST_READ = 16_384
+"""Tokens of prompts that a CUDA graph reads at most: the device is busy long enough with more."""
+
 LOOK_EVERY = 16
 """Steps between looks at whether all sequences have stopped: a look waits for the device."""
 
+Read = Callable[[Tensor, Tensor], Tensor]
+"""tokens (B, T), last (B,): position of each prompt's last token -> logits (B, V) there"""
 
 Step = Callable[[Tensor, Tensor, int], Tensor]
 """tokens (B,), positions (B,), entries of the cache in use -> logits (B, V)"""
+
+
+@dataclass(frozen=True)
+class _Decoder:
+    """A cache for some sequences, and the two functions that fill it."""
+
+    cache: Cache
+    read: Read
+    step: Step
 
 
 class Engine:
@@ -57,7 +74,7 @@ class Engine:
         self.device = self.model.E_input.device
         self.graphed = cuda_graphs and self.device.type == "cuda"
         self.fused = fused and self.graphed
-        self._kept: tuple[tuple[int, int], Cache, Step] | None = None
+        self._kept: tuple[tuple[int, int], _Decoder] | None = None
         self._run: RunBlock = run_block
         if compile and self.graphed:
             self._run = torch.compile(
@@ -122,13 +139,13 @@ class Engine:
         lengths = [len(prompt) for prompt in prompts]
         longest = max(lengths)
         check_fits(model, len(prompts), longest, max_new_tokens)
-        cache, step = self._decoder(len(prompts), longest + max_new_tokens)
+        decoder = self._decoder(len(prompts), longest + max_new_tokens)
         padded = torch.tensor([[*p, *[0] * (longest - len(p))] for p in prompts], device=device)
         positions = torch.tensor(lengths, device=device)
         generator = torch.Generator(device).manual_seed(sampling.seed)
         seen = _seen(prompts, model.config.vocab_size, device, sampling)
 
-        logits = prefill(model, padded, cache, last=positions - 1)
+        logits = decoder.read(padded, positions - 1)
         for n in range(max_new_tokens):
             tokens = choose(logits, sampling, seen, generator, model.ops.argmax)  # (B,)
             yield tokens
@@ -136,26 +153,53 @@ class Engine:
                 return
             if seen is not None:
                 seen.scatter_(1, tokens[:, None], True)
-            logits = step(tokens, positions + n, longest + n + 1)
+            logits = decoder.step(tokens, positions + n, longest + n + 1)
 
-    def _decoder(self, batch: int, length: int) -> tuple[Cache, Step]:
-        """A cache for at least `length` entries, and the step that decodes with it."""
+    def _decoder(self, batch: int, length: int) -> _Decoder:
+        """A cache for at least `length` entries, and what reads and decodes with it."""
         if not self.graphed:
             cache = new_cache(self.model, batch, length)
-            return cache, lambda tokens, positions, used: self._decode(
-                tokens, positions, cache, used
+            return _Decoder(
+                cache,
+                lambda tokens, last: prefill(self.model, tokens, cache, last),
+                lambda tokens, positions, used: self._decode(tokens, positions, cache, used),
             )
         length = _span(length)
         if self._kept is not None and self._kept[0] == (batch, length):
-            return self._kept[1], self._kept[2]  # what is left in it is overwritten or not seen
+            return self._kept[1]  # what is left in its cache is overwritten or not seen
         self._kept = None  # its memory is needed
         cache = new_cache(self.model, batch, length)
-        step = self._graphed_step(batch, cache)
-        self._kept = ((batch, length), cache, step)
-        return cache, step
+        decoder = _Decoder(cache, self._graphed_read(cache), self._graphed_step(batch, cache))
+        self._kept = ((batch, length), decoder)
+        return decoder
+
+    def _graphed_read(self, cache: Cache) -> Read:
+        """Prompts padded to one of few lengths, so that a graph serves many; a length that comes
+        only once is not worth its capture. Graph or not, a prompt gives the same logits."""
+        from spherelm.generation.graph import Graph
+
+        def read(tokens: Tensor, last: Tensor) -> Tensor:
+            return prefill(self.model, tokens, cache, last)
+
+        graphs: dict[int, Graph] = {}
+        met: set[int] = set()
+
+        def graphed(tokens: Tensor, last: Tensor) -> Tensor:
+            length = padded_length(tokens.shape[1])
+            if tokens.shape[0] * length > MOST_READ:
+                return read(tokens, last)
+            tokens = F.pad(tokens, (0, length - tokens.shape[1]))
+            if length not in met:
+                met.add(length)
+                return read(tokens, last)
+            if length not in graphs:
+                graphs[length] = Graph(read, tokens, last)
+            return graphs[length](tokens, last)
+
+        return graphed
 
     def _graphed_step(self, batch: int, cache: Cache) -> Step:
-        from spherelm.generation.graph import DecodeGraph
+        from spherelm.generation.graph import Graph
 
         decode = self._decode
         if self.fused and self.model.ops.kernels:
@@ -163,12 +207,12 @@ class Engine:
 
             if applies(self.model, batch):
                 decode = FusedDecode(self.model).decode
-        graphs: dict[int, DecodeGraph] = {}
+        graphs: dict[int, Graph] = {}
 
         def step(tokens: Tensor, positions: Tensor, used: int) -> Tensor:
             span = min(_span(used), cache.length)
             if span not in graphs:
-                graphs[span] = DecodeGraph(decode, cache, span, tokens, positions)
+                graphs[span] = Graph(lambda t, p: decode(t, p, cache, span), tokens, positions)
             return graphs[span](tokens, positions)
 
         return step
@@ -203,3 +247,9 @@ def _seen(
 def _span(used: int) -> int:
     """The power of two that holds the entries in use: one graph serves many steps."""
     return max(SHORTEST_SPAN, 1 << (used - 1).bit_length())
+
+
+def padded_length(length: int) -> int:
+    """The next of four lengths in every doubling, from 16 up: at most a quarter is padding."""
+    quarter = max(16, (1 << (length - 1).bit_length()) // 8)
+    return -(-length // quarter) * quarter

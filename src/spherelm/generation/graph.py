@@ -1,4 +1,4 @@
-"""A decode step as one CUDA graph: a single launch in the place of hundreds."""
+"""A function of tensors as one CUDA graph: a single launch in the place of hundreds."""
 
 from __future__ import annotations
 
@@ -7,42 +7,31 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from spherelm.generation.cached import Cache
 
-Decode = Callable[[Tensor, Tensor, Cache, int], Tensor]
-"""tokens (B,), positions (B,), cache, span -> logits (B, V)"""
+class Graph:
+    """A function of tensors, captured once and replayed for other tensors of the same shapes.
 
-
-class DecodeGraph:
-    """A decode step for one cache and span, replayed.
-
-    A decode step writes the same keys however often it runs on the same inputs, so the runs that
-    warm up and capture may use the caller's tokens and leave the cache as one step would.
+    The function may write into memory that it holds, such as a cache, as long as it writes the same
+    however often it runs on the same inputs: it runs some times more before it is captured.
     """
 
     WARM_UPS = 3
 
-    def __init__(
-        self, decode: Decode, cache: Cache, span: int, tokens: Tensor, positions: Tensor
-    ) -> None:
-        self._tokens, self._positions = tokens.clone(), positions.clone()
-
-        def run() -> Tensor:
-            return decode(self._tokens, self._positions, cache, span)
-
+    def __init__(self, function: Callable[..., Tensor], *inputs: Tensor) -> None:
+        self._inputs = [tensor.clone() for tensor in inputs]
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             for _ in range(self.WARM_UPS):
-                run()
+                function(*self._inputs)
         torch.cuda.current_stream().wait_stream(stream)
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph):
-            self._logits = run()
+            self._output = function(*self._inputs)
 
-    def __call__(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """The logits of the step, (B, V), in a tensor that the next call overwrites."""
-        self._tokens.copy_(tokens)
-        self._positions.copy_(positions)
+    def __call__(self, *inputs: Tensor) -> Tensor:
+        """What the function returns, in a tensor that the next call overwrites."""
+        for held, tensor in zip(self._inputs, inputs, strict=True):
+            held.copy_(tensor)
         self._graph.replay()
-        return self._logits
+        return self._output

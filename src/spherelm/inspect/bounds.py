@@ -24,7 +24,8 @@ class OperandBounds:
 
     product: str
     matrices: tuple[float, ...]
-    """Of the matrix, with its factors: a number a layer (one for the logits)."""
+    """Of the matrix, with its factors, or of k, or of the shares of attention: a number a layer
+    (one for the logits)."""
     inputs: tuple[float, ...]
     """Of what it is multiplied with, on the text."""
     input_limit: float | None
@@ -35,11 +36,14 @@ class OperandBounds:
 def look_at_bounds(model: Transformer, way: Walk) -> list[OperandBounds]:
     """The operands of the products of blocks and of the logits, on the text of the walk."""
     attention, mlp = way.steps[0::2], way.steps[1::2]
+    attended = [step.qkv for step in attention if step.qkv is not None]
+    q, k, v = (tuple(_largest(each[i]) for each in attended) for i in range(3))
     qkv: list[float] = []
     o: list[float] = []
     u_nu: list[float] = []
     o_mlp: list[float] = []
-    u_limit = 0.0
+    q_limits: list[float] = []
+    u_limits: list[float] = []
     for block in model.layers:
         W_q, W_k, W_v, W_o = block.attention.matrices(model.dtype)
         W_u, W_nu, W_o_mlp = block.mlp.matrices(model.dtype)
@@ -47,20 +51,26 @@ def look_at_bounds(model: Transformer, way: Walk) -> list[OperandBounds]:
         o.append(_largest(W_o))
         u_nu.append(max(_largest(W_u), _largest(W_nu)))
         o_mlp.append(_largest(W_o_mlp))
+        if block.attention.s_qk is not None:
+            # A number of a unit vector; without Norm, of two cosines that RoPE has turned.
+            unit = 1 if model.config.qk_norm else math.sqrt(2)
+            q_limits.append(unit * _largest(block.attention.s_qk()))
         if block.mlp.s_u is not None and block.mlp.s_nu is not None:
             # |u| ≤ s_u and |SiLU(ν)| ≤ |ν| ≤ s_ν · sqrt(D)
-            both = (block.mlp.s_u() * block.mlp.s_nu()).abs() * math.sqrt(model.config.d_model)
-            u_limit = max(u_limit, float(both.max()))
+            both = block.mlp.s_u() * block.mlp.s_nu() * math.sqrt(model.config.d_model)
+            u_limits.append(_largest(both))
     on_sphere = 1.0 if model.spherical else None
     end = way.last if model.final_norm is None else model.final_norm(way.last)
+    E_output = model.output_embedding(model.dtype)
+    whole = (1.0,) * len(v)  # the first token sees itself alone
     return [
         OperandBounds("q, k, v", tuple(qkv), _read(model, attention), on_sphere),
+        OperandBounds("q kᵀ", k, q, max(q_limits, default=None)),
+        OperandBounds("softmax v", whole, v, on_sphere),
         OperandBounds("W_o", tuple(o), _given(attention), on_sphere),
         OperandBounds("u, ν", tuple(u_nu), _read(model, mlp), on_sphere),
-        OperandBounds("W_oMLP", tuple(o_mlp), _given(mlp), u_limit if model.spherical else None),
-        OperandBounds(
-            "logits", (_largest(model.output_embedding(model.dtype)),), (_largest(end),), on_sphere
-        ),
+        OperandBounds("W_oMLP", tuple(o_mlp), _given(mlp), max(u_limits, default=None)),
+        OperandBounds("logits", (_largest(E_output),), (_largest(end),), on_sphere),
     ]
 
 

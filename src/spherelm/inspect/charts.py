@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spherelm.inspect import text_charts, weight_charts
+from spherelm.inspect import neuron_charts, text_charts, weight_charts
 from spherelm.inspect.insides import Insides
 from spherelm.inspect.picture import Chapter, roles_of
 
@@ -19,5 +19,7 @@ def chapters_of(models: Sequence[Insides]) -> list[Chapter]:
         weight_charts.factors(several),
         text_charts.path(several),
         text_charts.attribution(several),
+        neuron_charts.directions(several),
+        text_charts.bounds(several),
     ]
     return [chapter for chapter in chapters if chapter.pictures]

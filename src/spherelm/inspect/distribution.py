@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 BINS = 60
+QUANTILES = (0.01, 0.05, 0.25, 0.75, 0.95, 0.99)
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Distribution:
     mean: float
     std: float
     median: float
+    quantiles: tuple[float, ...]
+    """The numbers below which shares of `QUANTILES` of all lie."""
 
     @property
     def centres(self) -> list[float]:
@@ -50,7 +53,14 @@ def distribution_of(values: Tensor, bins: int = BINS) -> Distribution:
         mean=float(flat.mean()),
         std=float(flat.std(correction=0)),
         median=float(flat.median()),
+        quantiles=_quantiles(flat),
     )
+
+
+def _quantiles(flat: Tensor) -> tuple[float, ...]:
+    """The nearest number at each of `QUANTILES`; torch's own takes no more than 2^24 numbers."""
+    ordered, last = flat.sort().values, flat.numel() - 1
+    return tuple(float(ordered[round(share * last)]) for share in QUANTILES)
 
 
 def wide(x: Tensor) -> Tensor:

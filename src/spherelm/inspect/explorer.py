@@ -1,12 +1,11 @@
 """One token's path, chosen on the page: the data it carries, and its few lines of script.
 
 The script draws with what is in the page and asks for nothing; texts of tokens are escaped before
-they become HTML.
+they become HTML. Its pictures tell their values as those of `plots.svg` do.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,11 +13,9 @@ from spherelm.inspect.insides import Insides
 from spherelm.inspect.picture import roles_of
 
 
-def data_of(models: Sequence[Insides]) -> str:
-    """The paths of all tokens as JSON that can stand inside a script element."""
-    shown = [_model(m, role) for m, role in zip(models, roles_of(models), strict=True)]
-    text = json.dumps(shown, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c")
+def data_of(models: Sequence[Insides]) -> list[dict[str, Any]]:
+    """The paths of all tokens."""
+    return [_model(m, role) for m, role in zip(models, roles_of(models), strict=True)]
 
 
 def _model(m: Insides, role: str) -> dict[str, Any]:
@@ -65,57 +62,64 @@ STYLE = """
 .tokens button[aria-pressed="true"] { outline: 2px solid var(--text); font-weight: 700; }
 .panel h3 { margin: .6rem 0 .2rem; }
 .panel h4 { margin: 1rem 0 .1rem; font-size: .95rem; font-weight: 600; }
-.panel svg { width: 100%; height: auto; display: block; font-size: 20px; }
-.panel svg text { fill: var(--quiet); }
-.panel svg .axis { stroke: var(--grid); }
+.panel svg.chart text { fill: var(--quiet); }
 .panel .mark { stroke: var(--text); stroke-width: 2.5; }
 .panel table { font-size: .85rem; }
 .panel td, .panel th { padding: .2rem .6rem .2rem 0; white-space: nowrap; }
 .panel tbody th { color: var(--quiet); }
 .panel .hit { font-weight: 700; text-decoration: underline; }
 .panel details summary { cursor: pointer; margin-top: .75rem; }
-@media print { .tokens { max-height: none; } }
+@media print {
+  .tokens { max-height: none; }
+  .panel { break-inside: avoid; }
+  .panel table { font-size: .7rem; }
+  .panel td, .panel th { white-space: normal; padding-right: .3rem; }
+}
 """
 
 SCRIPT = r"""
 "use strict";
+{
 const models = JSON.parse(document.getElementById("paths").textContent);
 const safe = text => text.replace(/[&<>"]/g, c => "&#" + c.charCodeAt(0) + ";");
 const percent = p => p < 0.0005 ? "&lt;0.1%" : (100 * p).toFixed(p < 0.1 ? 1 : 0) + "%";
 
-// A picture: bars or a line, marks across bars, a title on each for those who point at it.
+// A picture: bars or a line, marks across bars; hovering reads the values of hidden curves.
 function plot(names, values, role, options) {
-  const W = 720, H = 230, left = 84, right = 10, top = 12, bottom = 34;
+  const W = 720, H = 240, right = 10, top = 12, bottom = 38;
   const all = values.concat(options.marks || [], [0]);
   let low = Math.min(...all), high = Math.max(...all);
   if (high === low) high = low + 1;
-  const x = i => left + (i + 0.5) * (W - left - right) / values.length;
-  const y = v => top + (high - v) / (high - low) * (H - top - bottom);
+  const short = v => String(+v.toPrecision(2));
+  const left = 20 + 14 * Math.max(4, short(low).length, short(high).length);
+  const x = i => +(left + (i + 0.5) * (W - left - right) / values.length).toFixed(1);
+  const y = v => +(top + (high - v) / (high - low) * (H - top - bottom)).toFixed(1);
   const wide = Math.max(2, 0.7 * (W - left - right) / values.length);
-  const parts = [`<svg viewBox="0 0 ${W} ${H}" role="img" aria-label="${safe(options.label)}">`];
+  const parts = [`<svg class="chart" viewBox="0 0 ${W} ${H}" role="img" tabindex="0" ` +
+    `aria-label="${safe(options.label)}" data-top="${top}" data-floor="${H - bottom}">`];
   for (const v of new Set([low, 0, high])) {
-    if (v === 0 && (y(0) > y(low) - 22 && low < 0 || y(0) < y(high) + 22 && high > 0)) continue;
-    parts.push(`<line class="axis" x1="${left}" x2="${W - right}" y1="${y(v)}" y2="${y(v)}"/>`,
-      `<text x="${left - 8}" y="${y(v) + 6}" text-anchor="end">${+v.toPrecision(2)}</text>`);
+    if (v === 0 && (y(0) > y(low) - 26 && low < 0 || y(0) < y(high) + 26 && high > 0)) continue;
+    parts.push(`<line class="grid" x1="${left}" x2="${W - right}" y1="${y(v)}" y2="${y(v)}"/>`,
+      `<text x="${left - 8}" y="${y(v) + 6}" text-anchor="end">${short(v)}</text>`);
   }
-  parts.push(`<line class="axis" x1="${left}" x2="${W - right}" y1="${y(0)}" y2="${y(0)}"/>`);
-  const tell = i => `<title>${safe(names[i])}: ${values[i]}${options.unit}` +
-    (options.marks ? `, α allows ${options.marks[i]}${options.unit}` : "") + "</title>";
-  if (options.line) {
-    const way = values.map((v, i) => x(i) + "," + y(v)).join(" ");
-    parts.push(`<polyline points="${way}" fill="none" stroke="var(--${role})" ` +
-      `stroke-width="2.5"/>`);
-  }
+  parts.push(`<line class="grid" x1="${left}" x2="${W - right}" y1="${y(0)}" y2="${y(0)}"/>`);
+  const curve = (label, numbers, colour, shown) => parts.push(
+    `<polyline fill="none" stroke="${shown ? colour : "none"}" stroke-width="2.5" ` +
+    `points="${numbers.map((v, i) => x(i) + "," + y(v)).join(" ")}" data-colour="${colour}" ` +
+    `data-label="${safe(label)}" data-values="${safe(JSON.stringify(
+      numbers.map((v, i) => [names[i], v])))}"/>`);
   values.forEach((v, i) => {
     parts.push(options.line
-      ? `<circle cx="${x(i)}" cy="${y(v)}" r="5" fill="var(--${role})">${tell(i)}</circle>`
+      ? `<circle cx="${x(i)}" cy="${y(v)}" r="4" fill="var(--${role})"/>`
       : `<rect x="${x(i) - wide / 2}" width="${wide}" y="${Math.min(y(v), y(0))}" ` +
-        `height="${Math.max(1, Math.abs(y(v) - y(0)))}" fill="var(--${role})">${tell(i)}</rect>`);
+        `height="${Math.max(1, Math.abs(y(v) - y(0)))}" fill="var(--${role})"/>`);
     if (options.marks) parts.push(`<line class="mark" x1="${x(i) - wide / 2}" ` +
       `x2="${x(i) + wide / 2}" y1="${y(options.marks[i])}" y2="${y(options.marks[i])}"/>`);
   });
-  parts.push(`<text x="${left}" y="${H - 6}">${safe(names[0])}</text>`,
-    `<text x="${W - right}" y="${H - 6}" text-anchor="end">${safe(names.at(-1))}</text></svg>`);
+  curve(options.label, values, `var(--${role})`, options.line);
+  if (options.marks) curve("α allows", options.marks, "var(--text)", false);
+  parts.push(`<text x="${left}" y="${H - 8}">${safe(names[0])}</text>`,
+    `<text x="${W - right}" y="${H - 8}" text-anchor="end">${safe(names.at(-1))}</text></svg>`);
   return parts.join("");
 }
 
@@ -126,19 +130,19 @@ function panel(m, t) {
   const rows = m.depths.map((name, d) => `<tr><th scope="row">${safe(name)}</th>` +
     m.top[t][d].map(([token, p]) => `<td>${hit(token, p)}</td>`).join("") + "</tr>");
   const show = (title, picture) => `<h4>${title}</h4>${picture}`;
-  return `<h3 class="${m.role}-name" style="color: var(--${m.role})">${safe(m.label)}</h3>` +
+  return `<h3 class="${m.role}-name">${safe(m.label)}</h3>` +
     `<p>After <code>${safe(m.tokens[t])}</code> comes <code>${safe(m.targets[t])}</code>, ` +
     `to which the model gives ${percent(m.target[t].at(-1))}; its first choice is ` +
     `<code>${safe(last[0][0])}</code> with ${percent(last[0][1])}.</p>` +
     show("Angle moved, in degrees" + (m.allowed ? " (line: what α allows)" : ""),
       plot(steps, m.angle[t], m.role,
-        {label: "angle moved", unit: "°", marks: m.allowed && m.allowed[t]})) +
+        {label: "degrees", marks: m.allowed && m.allowed[t]})) +
     show("Alignment with the target's output embedding",
-      plot(m.depths, m.alignment[t], m.role, {label: "alignment", unit: "", line: true})) +
+      plot(m.depths, m.alignment[t], m.role, {label: "cosine", line: true})) +
     show("Entropy of the prediction, in nats",
-      plot(m.depths, m.entropy[t], m.role, {label: "entropy", unit: "", line: true})) +
+      plot(m.depths, m.entropy[t], m.role, {label: "nats", line: true})) +
     (m.parts ? show(`Contributions to the target's logit, ${m.logits[t].toFixed(2)}`,
-      plot(m.depths, m.parts[t], m.role, {label: "contributions", unit: ""})) : "") +
+      plot(m.depths, m.parts[t], m.role, {label: "contribution"})) : "") +
     `<details open><summary>What it would say at each depth</summary><div class="scroll">` +
     `<table><tbody>${rows.join("")}</tbody></table></div></details>`;
 }
@@ -180,5 +184,6 @@ for (const members of groups.values()) {
     event.preventDefault();
   });
   choose(Math.min(buttons.length - 1, Math.floor(buttons.length / 2)));
+}
 }
 """

@@ -48,7 +48,7 @@ class Insides:
     n_layers: int
     tokenizer: str
     layer: int
-    """Whose matrices and directions are shown, counted from 1."""
+    """Whose matrices are shown in full, counted from 1."""
     loss: float
     """On the text, in nats per token."""
     embeddings: list[Embeddings]
@@ -64,8 +64,19 @@ class Insides:
     """What the ids in `path` and `directions` stand for."""
 
     def as_json(self) -> dict[str, Any]:
-        """What JSON can hold."""
-        return dataclasses.asdict(self)
+        """What JSON can hold: all but the single rows of directions."""
+        found = dataclasses.asdict(dataclasses.replace(self, directions=[]))
+        return {**found, "directions": [each.summary() for each in self.directions]}
+
+    def directions_as_json(self) -> dict[str, Any]:
+        """Every row of W_u and W_oMLP with its nearest tokens, and what their ids stand for."""
+        ids = sorted({i for each in self.directions for i in each.tokens.unique().tolist()})
+        return {
+            "run": self.run,
+            "label": self.label,
+            "texts": {i: self.texts[i] for i in ids},
+            "directions": [each.rows() for each in self.directions],
+        }
 
 
 def look_inside(
@@ -78,8 +89,10 @@ def look_inside(
     tokens: int = 96,
     layer: int | None = None,
     report: Report = lambda done: None,
+    bf16: bool = False,
 ) -> Insides:
-    """All numbers of a model, its paths on the first `tokens` tokens of `text`."""
+    """All numbers of a model, its paths on the first `tokens` tokens of `text`; for `bf16` see
+    `directions`."""
     config = model.config
     layer = min(PAPERS_LAYER, config.n_layers) if layer is None else layer
     if not 1 <= layer <= config.n_layers:
@@ -107,10 +120,12 @@ def look_inside(
         embeddings.append(look_at_embeddings("E_output", model.E_output))
     conditions = look_at_conditions(model, lambda n: report(f"condition numbers: layer {n}/{L}"))
     matrices = look_at_layer(model, layer - 1)
-    directions = look_at_directions(model, layer - 1, lambda n: report(f"directions: {n} rows"))
+    directions = look_at_directions(
+        model, layer, lambda done, all: report(f"directions: matrix {done}/{all}"), bf16
+    )
     named = {*path.tokens, *path.targets}
     named |= {i for reading in path.readings for top in reading.top for i, _ in top}
-    named |= {i for each in directions for row in each.tokens for i in row}
+    named.update(i for each in directions for i in each.tokens.unique().tolist())
     return Insides(
         run=run,
         label=label,

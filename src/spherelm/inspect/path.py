@@ -18,6 +18,8 @@ from spherelm.ops.reference import residual_slerp
 
 TOP = 5
 """Tokens of the prediction that are kept."""
+READ_AT_ONCE = 2**25
+"""Logits that are computed at once: 128 MiB in float32."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,16 @@ def look_at_path(
     """The path of a text; `targets`, (T,), are the tokens that follow. `report` hears of depths."""
     targets = targets.to(way.tokens.device)
     direction = model.output_embedding(model.dtype)[targets]  # (T, D)
-    readings = []
-    for depth, h in enumerate(way.states):
-        readings.append(_reading(read_out(model, h), h, direction, targets))
-        report(depth)
+    readings: list[Reading] = []
+    # Several depths at once: E_output is made ready for a product, with s_z, each time.
+    at_once = max(1, READ_AT_ONCE // (len(targets) * len(model.E_input)))
+    for first in range(0, len(way.states), at_once):
+        states = way.states[first : first + at_once]
+        for h, logits in zip(
+            states, read_out(model, torch.cat(states)).split(len(targets)), strict=True
+        ):
+            readings.append(_reading(logits, h, direction, targets))
+        report(len(readings) - 1)
     return Path(
         depths=tuple(way.depths),
         tokens=tuple(way.tokens.tolist()),

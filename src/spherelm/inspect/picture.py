@@ -58,21 +58,22 @@ def distributions(
     name: str, title: str, unit: str, shown: Sequence[tuple[Insides, Role, Distribution]]
 ) -> Chart:
     """Histograms as curves, each as high as its fullest bin, since their widths differ much."""
-    lines = [_outline(m.label, role, each) for m, role, each in shown]
+    lines = [outline(m.label, role, each) for m, role, each in shown]
     told = "; ".join(f"{m.label}: mean {d.mean:.3g}, spread {d.std:.3g}" for m, _, d in shown)
     y = Axis("share of the fullest bin", from_zero=True)
-    return Chart(name, title, f"Distribution of {unit}: {told}.", Axis(unit), y, lines)
+    told = f"Distribution of {unit}: {told}."
+    return Chart(name, title, told, Axis(unit), y, lines, named_at_ends=False)
 
 
-def _outline(label: str, role: Role, each: Distribution) -> Series:
-    """The curve begins and ends where the values do."""
+def outline(label: str, role: Role, each: Distribution) -> Series:
+    """A histogram as a curve, which begins and ends where the values do."""
     top = max(each.counts)
     width = (each.high - each.low) / len(each.counts)
     filled = [i for i, count in enumerate(each.counts) if count]
     first, last = filled[0], filled[-1]
     inner = [(each.centres[i], each.counts[i] / top) for i in range(first, last + 1)]
     left, right = each.centres[first] - width, each.centres[last] + width
-    return Series(label, role, [(left, 0.0), *inner, (right, 0.0)], dots=False, label_at_top=True)
+    return Series(label, role, [(left, 0.0), *inner, (right, 0.0)], dots=False)
 
 
 def ranked(model: Insides, role: Role, values: Sequence[float]) -> Series:

@@ -1,4 +1,5 @@
-"""Pictures of what networks do with a text: the paths of tokens, and where logits come from."""
+"""Pictures of what networks do with a text: the paths of tokens, where logits come from, and how
+large the operands of products become."""
 
 from __future__ import annotations
 
@@ -167,5 +168,49 @@ def attribution(several: Several) -> Chapter:
         "Exact, not estimated: every step of nGPT multiplies the state by known factors and adds "
         "the block's output times known factors, so the last state is a sum with one term a "
         "half-block. GPT's is the plain sum, under its last norm.",
+        pictures,
+    )
+
+
+_OPERANDS = {
+    "q, k, v": ("qkv", "what attention reads"),
+    "q kᵀ": ("q", "q"),
+    "softmax v": ("v", "v"),
+    "W_o": ("o", "what W_o is given"),
+    "u, ν": ("u", "what the MLP reads"),
+    "W_oMLP": ("o-mlp", "what W_oMLP is given"),
+}
+"""A name for the picture, and what the inputs of each product are."""
+
+
+def bounds(several: Several) -> Chapter:
+    """The largest input of each product by layer, beside what no text can exceed."""
+    pictures = []
+    for place, first in enumerate(several[0][0].bounds):
+        if first.product not in _OPERANDS:  # the logits have one product for all layers
+            continue
+        lines = []
+        for m, role in several:
+            each = m.bounds[place]
+            lines.append(by_layer(m, role, each.inputs))
+            if each.input_limit is not None:
+                ends = [(layer, each.input_limit) for layer in (1, m.n_layers)]
+                lines.append(Series("limit", role, ends, dots=False, dotted=True))
+        name, called = _OPERANDS[first.product]
+        chart = chart_of(
+            f"operand-{name}",
+            f"Largest number in {called}",
+            Axis("layer", whole=True),
+            Axis("magnitude", log=True),
+            lines,
+        )
+        told = f"Look for growth with depth: {called} has a limit in nGPT (dotted), none in a GPT."
+        pictures.append(Picture(chart, told))
+    return Chapter(
+        "bounds",
+        "How large operands become",
+        "The largest magnitude in each product's operands on this text. On the sphere no text can "
+        "exceed the limit, so eight-bit products need no scales measured on data; a GPT's inputs "
+        "have no limit. The paper has no such picture.",
         pictures,
     )

@@ -41,6 +41,8 @@ class HalfBlock:
     """The hidden state behind it: (T, D)"""
     product_input: Tensor
     """What its last matrix, W_o or W_oMLP, was multiplied with: (T, n)"""
+    qkv: tuple[Tensor, Tensor, Tensor] | None = None
+    """q, k and v as attention has them: (1, T, heads, K) each; None for an MLP."""
 
     @property
     def name(self) -> str:
@@ -99,12 +101,13 @@ def _half(
     layer: int, h: Tensor, read: Tensor, part: Part, alpha: Tensor | None, *rope: Tensor
 ) -> HalfBlock:
     """One half-block: `part` reads h, in GPT through a norm, and h moves by what it gives."""
-    with _noting_inputs(part) as inputs:
+    with _noting_inputs(part) as (inputs, attended):
         y = part(read, *rope)
     after = h + y if alpha is None else part.ops.update(h, y, alpha)
     output = y if alpha is None else normalize(y)
     kind = "attention" if rope else "MLP"
-    return HalfBlock(layer, kind, h, output, alpha, after, inputs[-1])
+    qkv = attended[-1] if attended else None
+    return HalfBlock(layer, kind, h, output, alpha, after, inputs[-1], qkv)
 
 
 def read_out(model: Transformer, h: Tensor) -> Tensor:
@@ -113,16 +116,25 @@ def read_out(model: Transformer, h: Tensor) -> Tensor:
 
 
 @contextlib.contextmanager
-def _noting_inputs(part: Part) -> Iterator[list[Tensor]]:
-    """What the last product of a part is given, while it runs."""
+def _noting_inputs(
+    part: Part,
+) -> Iterator[tuple[list[Tensor], list[tuple[Tensor, Tensor, Tensor]]]]:
+    """What the last product of a part is given, and q, k and v, while it runs."""
     before, inputs = part.ops, list[Tensor]()
+    attended: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def linear(x: Tensor, W: Operand) -> Tensor:
         inputs.append(x.flatten(0, -2))
         return before.linear(x, W)
 
-    part.ops = dataclasses.replace(before, linear=linear)
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
+    ) -> Tensor:
+        attended.append((q, k, v))
+        return before.attend(q, k, v, mask, causal, scale)
+
+    part.ops = dataclasses.replace(before, linear=linear, attend=attend)
     try:
-        yield inputs
+        yield inputs, attended
     finally:
         part.ops = before

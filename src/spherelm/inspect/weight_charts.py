@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spherelm.inspect.distribution import QUANTILES, Distribution
 from spherelm.inspect.picture import (
     SYMBOLS,
     Chapter,
@@ -155,6 +156,20 @@ def one_layer(several: Several) -> Chapter:
     )
 
 
+_HISTOGRAM_CAPTIONS = {
+    "alpha_attn": "A tail to the right is coordinates that attention renews almost at once. The "
+    "paper: the histogram moves right with longer contexts and more tokens, left in larger models.",
+    "alpha_mlp": "A tail to the right is coordinates that the MLP renews almost at once. The "
+    "paper: the histogram moves right with longer contexts and more tokens, left in larger models.",
+    "s_u": "Wide ones have neurons that matter more than others. The paper: it moves left with "
+    "longer contexts, right with larger models and more tokens, and is flatter at larger rates.",
+    "s_nu": "Values near 0 are neurons that are almost linear. The paper: as s_u, left with longer "
+    "contexts, right with larger models and more tokens.",
+    "s_qk": "A peak near 0 is dimensions of queries and keys that are not used. The paper sees "
+    "such a peak, and reads sparse attention in it; all else is stable.",
+    "s_z": "Look for the mean: it is the inverse temperature of the prediction. The paper: it is "
+    "what characterizes s_z, and grows with context, size and tokens.",
+}
 _FACTOR_CAPTIONS = {
     "alpha_attn": "The share of the way to attention's suggestion that is taken: on average 0.25 "
     "in the paper's 0.5B network and 0.20 in its 1B.",
@@ -165,9 +180,9 @@ _FACTOR_CAPTIONS = {
     "paper stable across layers.",
     "s_qk": "Factors on normalized q and k: how sharp attention can be; in the paper stable across "
     "layers.",
-    "s_z": "Factors on the logits: their mean is the temperature of the prediction, which is what "
-    "characterizes them in the paper.",
+    "s_z": "",
 }
+"""By layer; s_z belongs to none."""
 
 
 def factors(several: Several) -> Chapter:
@@ -208,9 +223,8 @@ def factors(several: Several) -> Chapter:
             symbol,
             [(m, r, f.all_layers) for m, r, f in shown],
         )
-        means = "; ".join(f"{m.label} {f.all_layers.mean:.3g}" for m, _, f in shown)
-        told = caption if name == "s_z" else "The same numbers of all layers together."
-        pictures.append(Picture(chart, f"{told} Mean: {means}."))
+        middles = "; ".join(f"{m.label} {_middle(f.all_layers)}" for m, _, f in shown)
+        pictures.append(Picture(chart, f"{_HISTOGRAM_CAPTIONS[name]} {middles}."))
     return Chapter(
         "factors",
         "Eigen learning rates and scaling factors",
@@ -225,6 +239,12 @@ def _over_first(values: Sequence[float]) -> list[float]:
     return [max(value / values[0], 1e-8) if values[0] else 1e-8 for value in values]
 
 
+def _middle(each: Distribution) -> str:
+    low, high = (each.quantiles[QUANTILES.index(share)] for share in (0.05, 0.95))
+    return f"mean {each.mean:.3g}, 90% from {low:.3g} to {high:.3g}"
+
+
 def _pairs(pairs: int, seed: int | None) -> str:
-    how = "all pairs" if seed is None else f"pairs of a sample with seed {seed}"
-    return f"Of {pairs:,} {how}."
+    if seed is None:
+        return f"All {pairs:,} pairs."
+    return f"{pairs:,} pairs, of tokens drawn with seed {seed}."

@@ -19,6 +19,9 @@ COLOURS: dict[Role, tuple[str, str]] = {
 }
 """On a light and on a dark ground."""
 
+LONGEST_LABEL, MOST_LABELS = 13, 8
+"""Letters and labels that have room beside a picture."""
+
 Tick = tuple[float, str]
 """Where it stands, and what is written there."""
 MOST_TICKS = 8
@@ -34,7 +37,7 @@ TICKS_OF_A_DECADE = (
 
 @dataclass(frozen=True)
 class Series:
-    """One curve through its points; SVG has its label at its end, PNG in a legend."""
+    """One curve through its points."""
 
     label: str
     role: Role
@@ -45,8 +48,6 @@ class Series:
     """Whether each point is marked; not where they are many, as in a distribution."""
     dotted: bool = False
     """Whether the line is dotted: the same matrices or vectors, looked at in another way."""
-    label_at_top: bool = False
-    """Whether SVG has its label beside its highest point: for a distribution."""
     band: Sequence[tuple[float, float, float]] = ()
     """x, and the low and the high end of a spread around the curve there."""
 
@@ -104,14 +105,6 @@ class Span:
     y: float
     text: str
 
-    @property
-    def text_left(self) -> bool:
-        """Whether the text stands left of the span, below the curves, which fall towards it.
-
-        Where the span begins early there is no room for that, but some above it.
-        """
-        return self.left > 0.4 * self.right
-
 
 @dataclass(frozen=True)
 class Chart:
@@ -127,6 +120,22 @@ class Chart:
     span: Span | None = None
     legend: str | None = None
     """What the labels of the curves are."""
+    named_at_ends: bool = True
+    """Whether a curve may have its label where it ends: not for distributions."""
+
+    @property
+    def labels_at_ends(self) -> bool:
+        """Whether labels stand at the ends of curves, beside the picture; else in a legend above.
+
+        Only where all curves end at its right edge and all labels find room: a label inside the
+        picture could cover another curve.
+        """
+        if not self.named_at_ends or len(self.series) > MOST_LABELS:
+            return False
+        ends = [line.points[-1][0] for line in self.series if line.points]
+        x = self.x_range
+        short = all(len(line.label) <= LONGEST_LABEL for line in self.series)
+        return short and all(x.share(end) >= x.share(max(ends)) - 0.01 for end in ends)
 
     @property
     def x_range(self) -> Range:

@@ -1,75 +1,108 @@
-"""What our pages share: one look, light and dark, for a desk, a phone and paper; nothing loaded."""
+"""What our pages are made of, so that they are one family: `compare`'s, `report`'s and `inspect`'s.
+
+One look, light and dark, for a desk, a phone and paper; a heading, contents that stay in sight,
+parts in frames, pictures that tell their values (`hover`), tables. Nothing is loaded from anywhere.
+"""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from html import escape
+from typing import Any
 
-from spherelm.plots import svg
+from spherelm.plots import hover, style, svg
+from spherelm.plots.chart import Chart, Role
 
-STYLE = """
-:root {
-  color-scheme: light dark;
-  --page: #f6f7f9; --card: #ffffff; --text: #1b1f24; --quiet: #5b6570; --grid: #d9dee4;
-}
-@media (prefers-color-scheme: dark) {
-  :root {
-    --page: #14171b; --card: #1d2127; --text: #e6e9ed; --quiet: #9aa5b1; --grid: #363d46;
-  }
-}
-* { box-sizing: border-box; }
-body {
-  margin: 0; background: var(--page); color: var(--text);
-  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif;
-}
-main { max-width: 62rem; margin: 0 auto; padding: 2rem 1.25rem 3rem; }
-h1 { font-size: clamp(1.5rem, 4vw, 2.1rem); line-height: 1.2; margin: 0 0 .5rem;
-  text-wrap: balance; }
-h2 { font-size: 1.15rem; margin: 0 0 .75rem; }
-p { margin: .4rem 0; max-width: 46rem; }
-.quiet, figcaption, caption { color: var(--quiet); }
-.card {
-  background: var(--card); border: 1px solid var(--grid); border-radius: .75rem;
-  padding: 1.25rem; margin: 1.25rem 0 0; min-width: 0;
-}
-.pair { display: grid; gap: 0 1.25rem; grid-template-columns: repeat(2, minmax(0, 1fr)); }
-figure { margin: 0; }
-figcaption { font-size: .9rem; margin-top: .75rem; max-width: 46rem; }
-.numbers { max-width: 36rem; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; padding: .45rem .75rem .45rem 0; border-top: 1px solid var(--grid);
-  vertical-align: top; }
-thead th { border-top: 0; }
-.numbers td, .numbers thead th:not(:first-child) { text-align: right; white-space: nowrap; }
-tbody th { font-weight: 400; }
-.gpt-name { color: var(--gpt); } .ngpt-name { color: var(--ngpt); }
-.scroll { overflow-x: auto; }
-pre {
-  margin: 0; font: .85rem/1.5 ui-monospace, "SF Mono", Menlo, Consolas, monospace;
-  white-space: pre-wrap; overflow-wrap: anywhere;
-}
-code { font: .9em ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-wrap: anywhere; }
-@media (max-width: 760px) {
-  .pair { grid-template-columns: minmax(0, 1fr); }
-  main { padding: 1.25rem .75rem 2rem; }
-  .card { padding: 1rem .85rem; }
-}
-@media print {
-  .card { break-inside: avoid; }
-  main { max-width: none; padding: 0; }
-}
-"""
-
-CLOSING = "</main>\n</body>\n</html>"
+MOST_COLUMNS = 9
+"""Of a table that stays one on paper."""
 
 
-def opening(title: str, style: str = "") -> str:
-    """The page up to its content; `style` is added to what all pages have."""
+@dataclass(frozen=True)
+class Part:
+    """A part of a page, in a frame of its own; the contents lead to it."""
+
+    name: str
+    """Its address in the page."""
+    title: str
+    content: str
+    short: str | None = None
+    """Its title among the contents, where that is another."""
+
+
+@dataclass(frozen=True)
+class Named:
+    """The name of a model or of a run, in its colour."""
+
+    text: str
+    role: Role
+
+
+Cell = str | Named
+
+
+def document(
+    title: str,
+    heading: str,
+    lead: str,
+    parts: Iterable[Part | Sequence[Part]],
+    own_style: str = "",
+    scripts: str = "",
+) -> str:
+    """A whole page; `lead` is what stands under its heading, as HTML.
+
+    Parts that come as a sequence stand side by side where there is room. `own_style` and `scripts`
+    (elements) are added to what all pages have.
+    """
+    return "\n".join(_document(title, heading, lead, list(parts), own_style, scripts)) + "\n"
+
+
+def _document(
+    title: str,
+    heading: str,
+    lead: str,
+    parts: list[Part | Sequence[Part]],
+    own_style: str,
+    scripts: str,
+) -> Iterator[str]:
+    yield opening(title, own_style)
+    yield f"<header>\n<h1>{escape(heading)}</h1>\n{lead}\n</header>"
+    yield '<nav class="contents" aria-label="contents">\n<ul>'
+    for part in parts:
+        for each in (part,) if isinstance(part, Part) else part:
+            yield f'<li><a href="#{each.name}">{escape(each.short or each.title)}</a></li>'
+    yield "</ul>\n</nav>"
+    for part in parts:
+        if isinstance(part, Part):
+            yield card(part.title, part.content, part.name)
+        else:
+            yield '<div class="pair">'
+            for each in part:
+                yield card(each.title, each.content, each.name)
+            yield "</div>"
+    yield scripts + CLOSING
+
+
+def opening(title: str, own_style: str = "") -> str:
+    """A page up to its content; `CLOSING` ends it."""
+    styles = svg.STYLE + style.STYLE + hover.STYLE + own_style
     return (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{escape(title)}</title>\n"
-        f"<style>{STYLE}{svg.STYLE}{style}</style>\n</head>\n<body>\n<main>"
+        f"<style>{styles}</style>\n</head>\n<body>\n<main>"
     )
+
+
+CLOSING = f"</main>\n<script>{hover.SCRIPT}</script>\n</body>\n</html>"
+
+
+def card(title: str, content: str, name: str = "") -> str:
+    """A part of a page in a frame of its own."""
+    address = f' id="{name}"' if name else ""
+    heading = f"<h2>{escape(title)}</h2>"
+    return f'<section class="card"{address}>\n{heading}\n{content}\n</section>'
 
 
 def figure(content: str, caption: str) -> str:
@@ -77,6 +110,56 @@ def figure(content: str, caption: str) -> str:
     return f"<figure>\n{content}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 
-def card(title: str, content: str) -> str:
-    """A part of the page in a frame of its own."""
-    return f'<section class="card">\n<h2>{escape(title)}</h2>\n{content}\n</section>'
+def pictures(shown: Iterable[tuple[Chart, str]]) -> str:
+    """Charts two in a row, each with its title and a sentence under it."""
+    figures = (
+        figure(f"<h3>{escape(chart.title)}</h3>\n{svg.draw(chart)}", caption)
+        for chart, caption in shown
+    )
+    return "\n".join(('<div class="pictures">', *figures, "</div>"))
+
+
+def table(
+    head: Sequence[Cell],
+    rows: Iterable[Sequence[Cell]],
+    kind: str = "",
+    stacked: bool = False,
+) -> str:
+    """A table; the first cell of a row is its name.
+
+    One that is too wide can be pushed aside; a `stacked` one has a line a cell on a phone, behind
+    the head of its column.
+    """
+    many = "many" if stacked and len(head) > MOST_COLUMNS else ""
+    kinds = " ".join(word for word in (kind, "stacked" if stacked else "", many) if word)
+    lines = [f'<table class="{kinds}">' if kinds else "<table>", "\n<thead><tr>"]
+    lines += [_cell("th", cell, ' scope="col"') for cell in head]
+    lines.append("</tr></thead>\n<tbody>")
+    labels = [cell.text if isinstance(cell, Named) else cell for cell in head]
+    for first, *others in rows:
+        lines.append("<tr>" + _cell("th", first, ' scope="row"'))
+        for label, cell in zip(labels[1:], others, strict=True):
+            said = f' data-label="{escape(label)}"' if stacked and label else ""
+            lines.append(_cell("td", cell, said))
+        lines.append("</tr>")
+    lines.append("</tbody>\n</table>")
+    return f'<div class="scroll">{"".join(lines)}</div>'
+
+
+def _cell(kind: str, cell: Cell, attributes: str = "") -> str:
+    if isinstance(cell, Named):
+        attributes += f' class="{cell.role}-name"'
+        cell = cell.text
+    return f"<{kind}{attributes}>{escape(cell)}</{kind}>"
+
+
+def data_element(name: str, value: Any) -> str:
+    """A value inside a page, for a script to read; nothing in it can end the element."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = text.replace("<", "\\u003c")
+    return f'<script type="application/json" id="{name}">{text}</script>\n'
+
+
+def sample(prompt: str, text: str) -> str:
+    """A text that a model wrote, behind its prompt."""
+    return f'<pre><span class="prompt">{escape(prompt)}</span>{escape(text)}</pre>'

@@ -1,20 +1,39 @@
 """A chart as SVG: inline for a page that has `STYLE`, or as a file; both follow light and dark.
 
-The page defines --text, --quiet, --grid and --card; a file brings its own.
+The page defines --text, --quiet, --grid and --card; a file brings its own. No label covers a curve,
+in the largest type that a picture is shown with either: labels stand beside the picture or above
+it, and the text of a span where no curve is.
+
+Inline, a curve carries its values for `hover`, which shows them; in a file, a mark carries a title.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from html import escape
+from itertools import pairwise
 
-from spherelm.plots.chart import COLOURS, Chart, Series
+from spherelm.plots.chart import COLOURS, Chart, Role, Series
+from spherelm.plots.place import Line, free_place, text_width
 
 WIDTH, HEIGHT = 720, 400
-LEFT, RIGHT, TOP, BOTTOM = 100, 160, 20, 78
-"""Room around the plotted area: for tick labels, the labels at the ends of lines, and titles."""
+TOP, BOTTOM = 20, 78
+"""Room above the plotted area, and below it for tick labels and a title."""
+GAP = 10
+"""Between the end of a line and its label."""
 LABEL_GAP = 26
-"""Least distance between labels at the ends of lines, also with a phone's larger type."""
+"""Least distance between labels at the ends of lines, also with the largest type."""
+LARGEST_TYPE = 22
+"""Letters of a picture that is shown small: on a phone, or beside another."""
+SAMPLE = 30
+"""Length of the piece of line in a legend."""
+
+GROUNDS = (
+    "--page: #f6f7f9; --card: #ffffff; --text: #1b1f24; --quiet: #59636e; --grid: #d9dee4;",
+    "--page: #14171b; --card: #1d2127; --text: #e6e9ed; --quiet: #a3adb8; --grid: #3a424c;",
+)
+"""What is behind curves and beside them, light and dark."""
 
 
 def _variables(ground: int) -> str:
@@ -22,8 +41,8 @@ def _variables(ground: int) -> str:
 
 
 STYLE = f"""
-:root {{ {_variables(0)} }}
-@media (prefers-color-scheme: dark) {{ :root {{ {_variables(1)} }} }}
+:root {{ {GROUNDS[0]} {_variables(0)} }}
+@media screen and (prefers-color-scheme: dark) {{ :root {{ {GROUNDS[1]} {_variables(1)} }} }}
 svg.chart {{ width: 100%; height: auto; display: block; font-size: 15px; }}
 svg.chart text {{ fill: var(--text); }}
 svg.chart .quiet {{ fill: var(--quiet); }}
@@ -36,9 +55,7 @@ svg.chart .span {{ stroke: var(--text); stroke-width: 1.5; stroke-dasharray: 5 4
 svg.chart .span-end {{ fill: var(--text); }}
 svg.chart .label {{ font-weight: 600; }}
 svg.chart .span-text {{ font-size: .85em; }}
-svg.chart .halo {{ paint-order: stroke; stroke: var(--card); stroke-width: 3px; }}
-.pair svg.chart {{ font-size: 22px; }}
-@media (max-width: 600px) {{ svg.chart {{ font-size: 22px; }} }}
+@media screen and (max-width: 600px) {{ svg.chart {{ font-size: {LARGEST_TYPE}px; }} }}
 """ + "\n".join(
     f"svg.chart .{role} {{ stroke: var(--{role}); }} "
     f"svg.chart .{role}-fill {{ fill: var(--{role}); }}"
@@ -48,132 +65,220 @@ svg.chart .halo {{ paint-order: stroke; stroke: var(--card); stroke-width: 3px; 
 
 def draw(chart: Chart) -> str:
     """The SVG element of a chart."""
-    return "\n".join(_Drawing(chart).elements())
-
-
-_GROUNDS = """
-:root { --text: #1b1f24; --quiet: #5b6570; --grid: #d9dee4; --card: #ffffff; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e6e9ed; --quiet: #a3adb8; --grid: #3a424c; --card: #14181d; }
-}
-svg { font-family: system-ui, sans-serif; background: var(--card); }
-"""
+    return "\n".join(_Drawing(chart, titles=False).elements())
 
 
 def draw_file(chart: Chart) -> str:
     """An SVG file of a chart."""
-    opening, rest = draw(chart).split(">", 1)
+    opening, rest = "\n".join(_Drawing(chart, titles=True).elements()).split(">", 1)
     namespace = 'xmlns="http://www.w3.org/2000/svg"'
-    return f"{opening} {namespace}>\n<style>{_GROUNDS}{STYLE}</style>{rest}\n"
+    font = "svg { font-family: system-ui, sans-serif; background: var(--card); }"
+    return f"{opening} {namespace}>\n<style>{STYLE}\n{font}</style>{rest}\n"
 
 
 class _Drawing:
-    def __init__(self, chart: Chart) -> None:
-        self.chart = chart
+    def __init__(self, chart: Chart, titles: bool) -> None:
+        self.chart, self.titles = chart, titles
         self.x_range, self.y_range = chart.x_range, chart.y_range
+        self.named = [line for line in chart.series if line.points]
+        ticks = [text_width(label, LARGEST_TYPE) for _, label in self.y_range.ticks]
+        self.left = 46 + round(max(ticks, default=0))
+        if chart.labels_at_ends:
+            widest = max((text_width(line.label, LARGEST_TYPE) for line in self.named), default=0)
+            self.legend, self.right = list[list[Series]](), WIDTH - round(widest) - GAP - 8
+        else:
+            self.legend, self.right = _rows(self.named), WIDTH - 24
+        above = len(self.legend) * LABEL_GAP
+        self.top, self.height = TOP + above, HEIGHT + max(0, above - LABEL_GAP)
+        self.span_text = self._span_text()
+        if chart.span is not None and self.span_text is None:  # no room inside: a row of its own
+            self.top, self.height = self.top + LABEL_GAP, self.height + LABEL_GAP
+
+    @property
+    def floor(self) -> int:
+        return self.height - BOTTOM
 
     def x(self, value: float) -> float:
-        return round(LEFT + self.x_range.share(value) * (WIDTH - LEFT - RIGHT), 1)
+        return round(self.left + self.x_range.share(value) * (self.right - self.left), 1)
 
     def y(self, value: float) -> float:
-        return round(HEIGHT - BOTTOM - self.y_range.share(value) * (HEIGHT - TOP - BOTTOM), 1)
+        return round(self.floor - self.y_range.share(value) * (self.floor - self.top), 1)
 
     def elements(self) -> Iterator[str]:
         chart = self.chart
         ids = f"{chart.name}-title {chart.name}-description"
-        box = f"0 0 {WIDTH} {HEIGHT}"
-        yield f'<svg class="chart" viewBox="{box}" role="img" aria-labelledby="{ids}">'
+        box = f"0 0 {WIDTH} {self.height}"
+        axes = f'data-x="{escape(chart.x.label)}" data-y="{escape(chart.y.label)}"'
+        area = f'data-top="{self.top}" data-floor="{self.floor}"'
+        yield (
+            f'<svg class="chart" viewBox="{box}" role="img" aria-labelledby="{ids}" {axes} {area}>'
+        )
         yield f'<title id="{chart.name}-title">{escape(chart.title)}</title>'
         yield f'<desc id="{chart.name}-description">{escape(chart.description)}</desc>'
         yield from self._axes()
         yield (
-            f'<clipPath id="{chart.name}-area"><rect x="0" y="{TOP - 6}" width="{WIDTH}" '
-            f'height="{HEIGHT - BOTTOM - TOP + 6}"/></clipPath>'
+            f'<clipPath id="{chart.name}-area"><rect x="0" y="{self.top - 6}" width="{WIDTH}" '
+            f'height="{self.floor - self.top + 6}"/></clipPath>'
         )
         yield f'<g clip-path="url(#{chart.name}-area)">'
-        for line in chart.series:
+        for line in self.named:
             yield from self._line(line)
         yield "</g>"
-        yield from self._labels()
+        yield from self._legend() if self.legend else self._labels_at_ends()
         yield from self._span()
         yield "</svg>"
 
     def _axes(self) -> Iterator[str]:
-        floor, end = HEIGHT - BOTTOM, WIDTH - RIGHT
+        left, floor, end = self.left, self.floor, self.right
         for value, label in self.y_range.ticks:
             y = self.y(value)
-            yield f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{y}" y2="{y}"/>'
-            yield _text(LEFT - 10, y, label, "end", "quiet", middle=True)
-        for value, label in self.x_range.ticks:
+            yield f'<line class="grid" x1="{left}" x2="{end}" y1="{y}" y2="{y}"/>'
+            yield _text(self.left - 10, y, label, "end", "quiet", middle=True)
+        for value, label in self._x_ticks():
             x = self.x(value)
             yield f'<line class="grid" x1="{x}" x2="{x}" y1="{floor}" y2="{floor + 6}"/>'
             yield _text(x, floor + 28, label, "middle", "quiet")
-        yield f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{floor}" y2="{floor}"/>'
-        yield _text((LEFT + end) / 2, HEIGHT - 10, self.chart.x.label, "middle")
-        centre = (TOP + floor) / 2
+        yield f'<line class="grid" x1="{left}" x2="{end}" y1="{floor}" y2="{floor}"/>'
+        yield _text((self.left + end) / 2, self.height - 10, self.chart.x.label, "middle")
+        centre = (self.top + floor) / 2
         yield (
-            f'<text transform="translate(20 {centre}) rotate(-90)" text-anchor="middle">'
+            f'<text transform="translate(20 {centre:g}) rotate(-90)" text-anchor="middle">'
             f"{escape(self.chart.y.label)}</text>"
         )
+
+    def _x_ticks(self) -> list[tuple[float, str]]:
+        """Every tick, or every second, third ... where their labels would touch each other."""
+        ticks = list(self.x_range.ticks)
+        for every in range(1, len(ticks)):
+            kept = ticks[::every]
+            ends = [(self.x(v), 0.5 * text_width(label, LARGEST_TYPE)) for v, label in kept]
+            if all(x + half + 8 <= other - rest for (x, half), (other, rest) in pairwise(ends)):
+                return kept
+        return ticks[:1]
 
     def _line(self, line: Series) -> Iterator[str]:
         if line.band:
             high = [f"{self.x(x)},{self.y(top)}" for x, _, top in line.band]
             low = [f"{self.x(x)},{self.y(bottom)}" for x, bottom, _ in reversed(line.band)]
             yield f'<polygon class="band {line.role}-fill" points="{" ".join(high + low)}"/>'
-        points = [(self.x(x), self.y(y)) for x, y in line.points]
+        points = self._points(line)
         dotted = " dotted" if line.dotted else ""
+        values = "" if self.titles else f' data-label="{escape(line.label)}" {_values(line)}'
         yield (
             f'<polyline class="curve {line.role}{dotted}" '
-            f'points="{" ".join(f"{x},{y}" for x, y in points)}"/>'
+            f'points="{" ".join(f"{x},{y}" for x, y in points)}"{values}/>'
         )
-        for (x, y), values in zip(points, line.points, strict=True):  # the measurements themselves
-            told = f"<title>{escape(self._tell(line, *values))}</title>"
-            if not line.dots:
+        for (x, y), at in zip(points, line.points, strict=True):  # the measurements themselves
+            told = f"<title>{escape(self._tell(line, *at))}</title>" if self.titles else ""
+            if line.dots:
+                yield _mark(line, x, y, told)
+            elif told:
                 yield f'<circle class="touch" cx="{x}" cy="{y}" r="6">{told}</circle>'
-            elif line.square:
-                place = f'x="{x - 3:g}" y="{y - 3:g}" width="6" height="6"'
-                yield f'<rect class="{line.role}-fill" {place}>{told}</rect>'
-            else:
-                yield f'<circle class="{line.role}-fill" cx="{x}" cy="{y}" r="3.5">{told}</circle>'
+
+    def _points(self, line: Series) -> Line:
+        return [(self.x(x), self.y(y)) for x, y in line.points]
 
     def _tell(self, line: Series, x: float, y: float) -> str:
         """What a point says when one points at it."""
         return f"{line.label}\n{self.chart.x.label}: {x:.4g}\n{self.chart.y.label}: {y:.4g}"
 
-    def _labels(self) -> Iterator[str]:
+    def _labels_at_ends(self) -> Iterator[str]:
         """Names at the ends of lines, pushed apart where they would overlap."""
-        named = [(_named_point(line), line) for line in self.chart.series if line.points]
-        named.sort(key=lambda end: self.y(end[0][1]))
-        free, places = float(TOP), list[float]()
-        for point, _ in named:
-            places.append(max(self.y(point[1]), free))
+        ends = [(self.y(line.points[-1][1]), line) for line in self.named]
+        ends.sort(key=lambda end: end[0])
+        free, places = float(self.top), list[float]()
+        for end, _ in ends:
+            places.append(max(end, free))
             free = places[-1] + LABEL_GAP
-        room = max(float(HEIGHT - BOTTOM), TOP + (len(named) - 1) * LABEL_GAP)
+        room = max(float(self.floor), self.top + (len(ends) - 1) * LABEL_GAP)
         for i in reversed(range(len(places))):  # none below the picture
             places[i] = min(places[i], room)
             room = places[i] - LABEL_GAP
-        for (point, line), y in zip(named, places, strict=True):
-            halo = " halo" if line.label_at_top else ""
-            style = f"label {line.role}-fill{halo}"
-            yield _text(self.x(point[0]) + 10, y, line.label, "start", style, middle=True)
+        for (_, line), y in zip(ends, places, strict=True):
+            style = f"label {line.role}-fill"
+            yield _text(self.right + GAP, y, line.label, "start", style, middle=True)
+
+    def _legend(self) -> Iterator[str]:
+        """Names above the picture, each behind a piece of its line."""
+        for number, row in enumerate(self.legend):
+            used = sum(map(_key_width, row)) - 2 * GAP
+            x = min(float(self.left), WIDTH - GAP - used)
+            y = 14.0 + number * LABEL_GAP
+            for line in row:
+                dotted = " dotted" if line.dotted else ""
+                way = f"M{x:g},{y:g} h{SAMPLE}"
+                yield f'<path class="key curve {line.role}{dotted}" d="{way}"/>'
+                if line.dots:
+                    yield _mark(line, x + SAMPLE / 2, y)
+                style, at = f"label {line.role}-fill", x + SAMPLE + GAP
+                yield _text(at, y, line.label, "start", style, middle=True)
+                x += _key_width(line)
+
+    def _span_text(self) -> tuple[float, float] | None:
+        """The middle of the text of the span: near its beginning, where no curve is."""
+        span = self.chart.span
+        if span is None:
+            return None
+        left, y = self.x(span.left), self.y(span.y)
+        level: Line = [(self.x(span.right), y), (left, y), (left, self.floor)]
+        size = 0.85 * LARGEST_TYPE
+        width = text_width(span.text, size)
+        corner = free_place(
+            width,
+            1.2 * size,
+            (left, y),
+            (self.left, self.top, self.right, self.floor),
+            [level, *(self._points(line) for line in self.named)],
+        )
+        return None if corner is None else (corner[0] + width / 2, corner[1] + 0.6 * size)
 
     def _span(self) -> Iterator[str]:
         span = self.chart.span
         if span is None:
             return
         left, right, y = self.x(span.left), self.x(span.right), self.y(span.y)
-        yield f'<path class="span" d="M{right},{y} H{left} V{HEIGHT - BOTTOM}"/>'
+        yield f'<path class="span" d="M{right},{y} H{left} V{self.floor}"/>'
         yield f'<circle class="span-end" cx="{left}" cy="{y}" r="5"/>'
-        if span.text_left:
-            yield _text(left - 12, y + 20, span.text, "end", "label span-text halo")
-        else:
-            yield _text(left + 12, y - 12, span.text, "start", "label span-text halo")
+        x, y = self.span_text or ((self.left + self.right) / 2, self.top - 20)
+        yield _text(x, y, span.text, "middle", "label span-text", middle=True)
 
 
-def _named_point(line: Series) -> tuple[float, float]:
-    """The point of a line that its label stands beside."""
-    return max(line.points, key=lambda point: point[1]) if line.label_at_top else line.points[-1]
+def _key_width(line: Series) -> float:
+    """What a label takes in a legend, with the room behind it."""
+    return SAMPLE + 3 * GAP + text_width(line.label, LARGEST_TYPE)
+
+
+def _rows(lines: list[Series]) -> list[list[Series]]:
+    """The rows of a legend."""
+    rows, free = list[list[Series]](), 0.0
+    for line in lines:
+        width = _key_width(line)
+        if width - 2 * GAP > free:
+            rows.append([])
+            free = WIDTH - 2 * GAP
+        rows[-1].append(line)
+        free -= width
+    return rows
+
+
+def _values(line: Series) -> str:
+    """What the points of a curve, and the ends of its band, stand for: a list of lists."""
+    ends = {x: (low, high) for x, low, high in line.band}
+    rows = [[_short(v) for v in (x, y, *ends.get(x, ()))] for x, y in line.points]
+    return f'data-values="{escape(json.dumps(rows, separators=(",", ":")))}"'
+
+
+def _short(value: float) -> float:
+    """As many digits as one reads."""
+    return float(f"{value:.5g}") if value % 1 else value
+
+
+def _mark(line: Series, x: float, y: float, told: str = "") -> str:
+    role: Role = line.role
+    if line.square:
+        place = f'x="{x - 3:g}" y="{y - 3:g}" width="6" height="6"'
+        return f'<rect class="{role}-fill" {place}>{told}</rect>'
+    return f'<circle class="{role}-fill" cx="{x:g}" cy="{y:g}" r="3.5">{told}</circle>'
 
 
 def _text(x: float, y: float, text: str, anchor: str, style: str = "", middle: bool = False) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -192,8 +192,3 @@ def chosen(pattern: str) -> list[Point]:
     if not found:
         raise UserError(f"no run is called {pattern!r}; --list names them all")
     return found
-
-
-def tokens_of(points: Sequence[Point]) -> int:
-    """Tokens that all the points together train on."""
-    return sum(point.steps * TOKENS_PER_STEP for point in points)

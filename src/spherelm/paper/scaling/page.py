@@ -16,9 +16,9 @@ from spherelm import durable
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.errors import UserError
-from spherelm.paper.scaling import fit, store
+from spherelm.paper import fit, store
 from spherelm.paper.scaling.grid import ARMS
-from spherelm.paper.scaling.store import Record
+from spherelm.paper.store import Record
 from spherelm.plots import svg
 from spherelm.plots.chart import Axis, Chart, Role, Series
 

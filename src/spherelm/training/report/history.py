@@ -78,12 +78,26 @@ class History:
         self, name: str, x: Callable[[dict[str, Any]], float], most: int = MOST_POINTS
     ) -> Points:
         """A field of the metrics over `x`, as the means of at most `most` parts of the run."""
+        return [
+            (x(part[-1]), statistics.fmean(_mean(line[name]) for line in part))
+            for part in self._parts(name, most)
+        ]
+
+    def spread(
+        self, name: str, x: Callable[[dict[str, Any]], float], most: int = MOST_POINTS
+    ) -> list[tuple[float, float, float]]:
+        """The lowest and the highest layer in the same parts; empty where layers are no part."""
+        return [
+            (x(part[-1]), min(map(min, values)), max(map(max, values)))
+            for part in self._parts(name, most)
+            if isinstance(part[0][name], list) and (values := [line[name] for line in part])
+        ]
+
+    def _parts(self, name: str, most: int) -> list[list[dict[str, Any]]]:
+        """The lines that have a field, in equal parts."""
         there = [line for line in self.metrics if line.get(name) is not None]
         size = -(-len(there) // most) or 1
-        parts = [there[first : first + size] for first in range(0, len(there), size)]
-        return [
-            (x(part[-1]), statistics.fmean(_mean(line[name]) for line in part)) for part in parts
-        ]
+        return [there[first : first + size] for first in range(0, len(there), size)]
 
 
 def _mean(value: float | Sequence[float]) -> float:

@@ -12,8 +12,8 @@ from spherelm.training.report.history import History, Points
 ROLES: tuple[Role, ...] = get_args(Role)
 MOST_RUNS = 2 * len(ROLES)
 """Runs on one page: as many as can be told apart, by colour and by dotted lines."""
-LONGEST_LABEL = 12
-"""Letters that fit beside a picture."""
+LONGEST_LABEL = 24
+"""Letters of a run's name that fit above a picture."""
 TIMES = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 COUNTS = ((1e9, "billion tokens"), (1e6, "million tokens"), (1e3, "thousand tokens"))
 
@@ -90,18 +90,22 @@ def factor_charts(shown: Sequence[Shown]) -> list[Chart]:
     over, axis, x = _over_tokens(shown)
     charts = []
     for name, what in FACTORS.items():
-        lines = _lines(shown, name, x, dots=True)
+        lines = _lines(shown, name, x, dots=True, spread=True)
         if lines:
             charts.append(_chart(name, f"{what} over {over}", axis, Axis(""), lines))
     return charts
+
+
+def token_unit(tokens: float) -> tuple[float, str]:
+    """The unit in which a number of tokens is easy to read."""
+    return next((count for count in COUNTS if tokens >= 2 * count[0]), (1.0, "tokens"))
 
 
 X = Callable[[History], Callable[[dict[str, Any]], float]]
 
 
 def _over_tokens(shown: Sequence[Shown]) -> tuple[str, Axis, X]:
-    most = max(each.run.tokens for each in shown)
-    unit, name = next((c for c in COUNTS if most >= 2 * c[0]), (1.0, "tokens"))
+    unit, name = token_unit(max(each.run.tokens for each in shown))
     return "tokens", Axis(name, from_zero=True), lambda run: lambda line: line["tokens"] / unit
 
 
@@ -112,7 +116,9 @@ def _over_time(shown: Sequence[Shown]) -> tuple[str, Axis, X]:
     return "time", axis, lambda run: lambda line: run.clock[line["step"]] / unit
 
 
-def _lines(shown: Sequence[Shown], name: str, x: X, dots: bool) -> list[Series]:
+def _lines(
+    shown: Sequence[Shown], name: str, x: X, dots: bool, spread: bool = False
+) -> list[Series]:
     curves = [(each, each.run.curve(name, x(each.run))) for each in shown]
     return [
         Series(
@@ -122,6 +128,7 @@ def _lines(shown: Sequence[Shown], name: str, x: X, dots: bool) -> list[Series]:
             square=each.run.config.model.arch == "gpt",
             dots=dots and len(points) <= 60,
             dotted=each.dotted,
+            band=each.run.spread(name, x(each.run)) if spread else (),
         )
         for each, points in curves
         if points

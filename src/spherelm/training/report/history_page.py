@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 
 from spherelm.config_io import flatten, to_dict, to_toml
 from spherelm.model.flops import count_parameters
-from spherelm.plots import svg
-from spherelm.plots.chart import COLOURS
-from spherelm.plots.page import CLOSING, card, figure, opening
+from spherelm.plots.chart import Chart
+from spherelm.plots.page import Cell, Named, Part, document, pictures, sample, table
 from spherelm.training.report.history import MOST_POINTS, RECENT, History
 from spherelm.training.report.history_charts import (
     FACTORS,
@@ -21,51 +20,78 @@ from spherelm.training.report.history_charts import (
     optimizer_charts,
 )
 from spherelm.training.report.reporter import format_count, format_seconds
+from spherelm.training.report.samples import Sample
 
-STYLE = "\n".join(f".{role}-name {{ color: var(--{role}); }}" for role in COLOURS)
+Samples = Mapping[str, Sample | str]
+"""What each run wrote, by its folder, or why it did not."""
 
 
-def render(runs: Sequence[History]) -> str:
+def render(runs: Sequence[History], samples: Samples | None = None) -> str:
     """The page as HTML."""
-    return "\n".join(_page(appearances(runs))) + "\n"
-
-
-def _page(shown: Sequence[Shown]) -> Iterator[str]:
+    shown = appearances(runs)
+    names = [each.label for each in shown]
     title = shown[0].run.folder if len(shown) == 1 else f"{len(shown)} runs"
-    yield opening(f"Report: {title}", STYLE)
-    yield f"<header>\n<h1>{escape(title)}</h1>\n"
-    yield f'<p class="quiet">{escape(_state(shown))}</p>\n</header>'
-    yield card("In numbers", "\n".join(_numbers(shown)))
-    charts = [*loss_charts(shown), *optimizer_charts(shown), *factor_charts(shown)]
-    yield '<div class="pair">'
-    for chart in charts:
-        yield card(chart.title, figure(svg.draw(chart), _caption(chart.name)))
-    yield "</div>"
+    if len(shown) in (2, 3):
+        title = f"{', '.join(names[:-1])} and {names[-1]}"
+    state = f'<p class="quiet">{escape(_state(shown))}</p>'
+    return document(f"Report: {title}", title, state, _parts(shown, samples or {}))
+
+
+def _parts(shown: Sequence[Shown], samples: Samples) -> Iterator[Part]:
+    yield Part("numbers", "In numbers", _numbers(shown))
+    for name, title, charts in (
+        ("losses", "Loss", loss_charts(shown)),
+        ("optimizer", "Learning rate and gradient", optimizer_charts(shown)),
+        ("factors", "Eigen learning rates and scaling factors", factor_charts(shown)),
+    ):
+        if charts:
+            yield Part(name, title, _pictures(charts), "Factors" if name == "factors" else None)
+    if samples:
+        title = "What it writes" if len(shown) == 1 else "What they write"
+        yield Part("samples", title, "\n".join(_samples(shown, samples)), "Samples")
     if len(shown) > 1:
-        yield card("What differs in their configurations", "\n".join(_differences(shown)))
+        title = "What differs in their configurations"
+        yield Part("differences", title, _differences(shown), "Differences")
     else:
-        config = escape(to_toml(shown[0].run.config))
-        yield card("Configuration", f"<pre>{config}</pre>")
-    yield card("Where it comes from", "\n".join(_origins(shown)))
-    yield CLOSING
+        config = f"<pre>{escape(to_toml(shown[0].run.config))}</pre>"
+        yield Part("configuration", "Configuration", config)
+    title = "Where it comes from" if len(shown) == 1 else "Where they come from"
+    yield Part("origins", title, "\n".join(_origins(shown)), "Origins")
 
 
 def _state(shown: Sequence[Shown]) -> str:
     going = [each for each in shown if not each.run.finished]
     if not going:
         return "All steps have been taken."
-    steps = ", ".join(
-        f"{each.label} at step {each.run.step:,} of {each.run.config.train.steps:,}"
-        for each in going
-    )
-    return f"Not at the end: {steps}."
+    if len(going) > 3:  # the table says it of each
+        return f"{len(going)} of {len(shown)} runs are not at the end."
+    return f"Not at the end: {', '.join(map(_where, going))}."
+
+
+def _where(each: Shown) -> str:
+    """How far a run has come, and how long the rest takes at the speed it had last."""
+    step, steps, speed = each.run.step, each.run.config.train.steps, each.run.tokens_per_second
+    at = f"{each.label} at step {step:,} of {steps:,}"
+    if speed is None:
+        return at
+    left = format_seconds((steps - step) * each.run.config.tokens_per_step / speed)
+    return f"{at}, {left} of steps to go"
+
+
+def _pictures(charts: Sequence[Chart]) -> str:
+    return pictures((chart, _caption(chart.name)) for chart in charts)
 
 
 def _caption(name: str) -> str:
     if name.startswith("val_loss"):
         return "On the validation set, at each evaluation."
+    if name == "s_z":
+        return "The mean over all tokens of the vocabulary, at each evaluation."
     if name in FACTORS:
-        return "The mean over all elements and layers, at each evaluation."
+        return (
+            "The mean over all elements and layers, at each evaluation; shaded: from the layer "
+            "with the lowest mean to that with the highest."
+        )
     return f"Means over equal parts of a run, {MOST_POINTS} at most."
 
 
@@ -82,16 +108,13 @@ COLUMNS: dict[str, Callable[[History], str]] = {
 """What is said of each run, by the head of its column."""
 
 
-def _numbers(shown: Sequence[Shown]) -> Iterator[str]:
-    yield '<div class="scroll"><table>\n<thead><tr><th scope="col"></th>'
-    yield "".join(f'<th scope="col">{what}</th>' for what in COLUMNS)
-    yield "</tr></thead>\n<tbody>"
-    for each in shown:
-        cells = "".join(f"<td>{escape(tell(each.run))}</td>" for tell in COLUMNS.values())
-        yield f'<tr><th scope="row" class="{each.role}-name">{escape(each.label)}</th>{cells}</tr>'
-    yield "</tbody>\n</table></div>"
-    yield (
-        f'<p class="quiet">Training loss and speed are those of the last {RECENT} steps; time is '
+def _numbers(shown: Sequence[Shown]) -> str:
+    rows: list[Sequence[Cell]] = [
+        (Named(each.label, each.role), *(tell(each.run) for tell in COLUMNS.values()))
+        for each in shown
+    ]
+    return table(["", *COLUMNS], rows, stacked=True) + (
+        f'\n<p class="quiet">Training loss and speed are those of the last {RECENT} steps; time is '
         "that of training steps, without evaluations and checkpoints.</p>"
     )
 
@@ -105,21 +128,34 @@ def _number(values: Sequence[float]) -> str:
     return f"{values[0]:.4f}" if values else ""
 
 
-def _differences(shown: Sequence[Shown]) -> Iterator[str]:
+def _samples(shown: Sequence[Shown], samples: Samples) -> Iterator[str]:
+    yield (
+        '<p class="quiet">The newest checkpoint goes on with the prompt in grey, the beginning of '
+        "its validation text, or begins a new document where that is gone.</p>"
+    )
+    yield '<div class="pictures">'
+    for each in shown:
+        written = samples.get(each.run.folder, "no sample was asked for")
+        text = (
+            sample(written.prompt, written.text)
+            if isinstance(written, Sample)
+            else f'<p class="quiet">{escape(written)}</p>'
+        )
+        yield f'<div><h3 class="{each.role}-name">{escape(each.label)}</h3>\n{text}</div>'
+    yield "</div>"
+
+
+def _differences(shown: Sequence[Shown]) -> str:
     configs = [dict(flatten(to_dict(each.run.config))) for each in shown]
     fields = dict.fromkeys(name for config in configs for name in config)
     differ = [name for name in fields if len({str(c.get(name)) for c in configs}) > 1]
     if not differ:
-        yield "<p>Nothing: their configurations are the same.</p>"
-        return
-    yield '<div class="scroll"><table>\n<thead><tr><th scope="col"></th>'
-    for each in shown:
-        yield f'<th scope="col" class="{each.role}-name">{escape(each.label)}</th>'
-    yield "</tr></thead>\n<tbody>"
-    for name in differ:
-        cells = "".join(f"<td>{escape(_value(config.get(name)))}</td>" for config in configs)
-        yield f'<tr><th scope="row">{escape(name)}</th>{cells}</tr>'
-    yield "</tbody>\n</table></div>"
+        return "<p>Nothing: their configurations are the same.</p>"
+    return table(
+        ["", *(Named(each.label, each.role) for each in shown)],
+        [(name, *(_value(config.get(name)) for config in configs)) for name in differ],
+        stacked=True,
+    )
 
 
 def _value(value: object) -> str:
@@ -133,7 +169,7 @@ def _origins(shown: Sequence[Shown]) -> Iterator[str]:
     for each in shown:
         env = each.run.environment
         yield f'<p><strong class="{each.role}-name">{escape(each.label)}</strong> '
-        yield f"{escape(each.run.folder)}</p>"
+        yield f"<code>{escape(each.run.folder)}</code></p>"
         command = env.get("command")
         if isinstance(command, list):
             yield f"<p><code>{escape(shlex.join(map(str, command)))}</code></p>"

@@ -100,13 +100,15 @@ class Page:
             self._hear()
 
     def run(self, script: str) -> Any:
-        """The value of an expression in the page."""
-        result = self.call("Runtime.evaluate", expression=script, returnByValue=True)
+        """The value of an expression in the page, or what it promises."""
+        how = {"returnByValue": True, "awaitPromise": True}
+        result = self.call("Runtime.evaluate", expression=script, **how)
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
 
     def size(self, width: int, height: int = 900) -> None:
-        """Look at the page through a window of this size."""
+        """Look at the page through a window of this size, without the bars beside it."""
+        self.call("Emulation.setScrollbarsHidden", hidden=True)
         self.call(
             "Emulation.setDeviceMetricsOverride",
             width=width,
@@ -115,15 +117,20 @@ class Page:
             mobile=False,
         )
 
-    def dark(self, value: str = "dark") -> None:
-        """Prefer dark colours, or `light`."""
-        feature = {"name": "prefers-color-scheme", "value": value}
-        self.call("Emulation.setEmulatedMedia", features=[feature])
+    def medium(self, kind: str = "screen", scheme: str = "light") -> None:
+        """Show the page on a `screen` or as `print`, to one who prefers `light` or `dark`."""
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        self.call("Emulation.setEmulatedMedia", media=kind, features=[feature])
 
-    def picture(self, file: Path) -> None:
-        """Write what the whole page looks like."""
-        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True)
-        file.write_bytes(base64.b64decode(shot["data"]))
+    def point_at(self, x: float, y: float) -> None:
+        """Move the pointer to a place in the window."""
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def printed(self) -> bytes:
+        """The page as a PDF file on A4."""
+        sheet = {"paperWidth": 8.27, "paperHeight": 11.69, "printBackground": True}
+        answer = self.call("Page.printToPDF", **sheet)
+        return base64.b64decode(answer["data"])
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ class Record:
         return self.curve[-1][1]
 
 
-def keep(run: Path, folder: Path, name: str) -> None:
+def keep(run: Path, folder: Path, name: str, diverged: bool = False) -> None:
     """Write the record of the run directory `run` as `folder`/`name`."""
     run_dir, target = RunDir(run), folder / name
     config = run_dir.read_config()
@@ -66,6 +66,8 @@ def keep(run: Path, folder: Path, name: str) -> None:
         "seconds": round(sum(line["seconds"] for line in speed if "seconds" in line), 2),
         "made_with": {key: env[key] for key in ("torch", "gpu", "started") if key in env},
     }
+    if diverged:
+        result["diverged"] = True
     durable.write_text(target / "result.json", json.dumps(result, indent=1) + "\n")
 
 
@@ -89,12 +91,19 @@ def has(folder: Path, name: str) -> bool:
     return result.is_file() and records.read(result).get("finished") is True
 
 
+def has_end(folder: Path, name: str) -> bool:
+    """Whether there is a record of a run that has come to an end: it finished, or diverged."""
+    result = folder / name / "result.json"
+    return has(folder, name) or (result.is_file() and bool(records.read(result).get("diverged")))
+
+
 def read(folder: Path) -> list[Record]:
     """All records of a folder, by name; those of unfinished runs too."""
-    return [_read_one(path.parent) for path in sorted(folder.glob("*/result.json"))]
+    return [read_one(path.parent) for path in sorted(folder.glob("*/result.json"))]
 
 
-def _read_one(folder: Path) -> Record:
+def read_one(folder: Path) -> Record:
+    """The record in a folder of its own."""
     result = records.read(folder / "result.json")
     lines = _lines(folder / "metrics.jsonl")
     return Record(

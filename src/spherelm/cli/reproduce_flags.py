@@ -1,0 +1,61 @@
+"""The flags of `spherelm reproduce`, for items of the paper and for the study alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import tyro
+
+
+@dataclass(frozen=True)
+class ReproduceFlags:
+    """Train the runs of a figure or table of the paper, and draw it with the paper's own numbers.
+
+    Started again, it skips what is done and goes on with what was stopped; items in one --out share
+    their runs. The item `scaling` is the study of docs/results, whose small records are kept in
+    RESULTS/data/scaling.
+    """
+
+    item: tyro.conf.Positional[str] = ""
+    """A figure or table by the name that --list has for it, all for every one of them, or
+    scaling."""
+    size: str = "nano"
+    """nano: two CPU cores, minutes; small: one GPU; paper: the true setup, for a cluster."""
+    out: str | None = None
+    """Folder for the run directories and the pages."""
+    data: str | None = None
+    """Folder of token shards made by `spherelm prepare`. Unset: the built-in corpus, for nano and
+    --rehearse."""
+    tasks_dir: str | None = None
+    """Folder with the files of the downstream tasks. Unset: at nano a small built-in set."""
+    books: str | None = None
+    """Folder of long texts as .txt for the item length. Unset: at nano the built-in corpus."""
+    records: str | None = None
+    """Folder of records of runs that count as done where no model is needed, such as
+    docs/results/data/scaling at size small."""
+    only: str = "*"
+    """Which runs, as a pattern of their names, such as 'ngpt-4k-92m-*'."""
+    workers: int | None = None
+    """Runs at the same time: two keep one GPU busy while one of them compiles. 0: all in this
+    process, one after another. Unset: 0 at nano, else 2."""
+    minutes: float | None = None
+    """Start no run that would not end in this time."""
+    device: str = "auto"
+    """Where trained models are measured: cpu, cuda, mps, or auto for the fastest there is."""
+    tflops: float | None = None
+    """What one device sustains in training, for the costs of --list and --dry-run. Unset: what was
+    measured for the size."""
+    list: bool = False
+    """Say what each item shows and what it costs at each size, or name the runs of scaling, and
+    stop."""
+    dry_run: bool = False
+    """Print every run with its cost and whether it is done, and stop; of scaling, the
+    configuration of each run that is left."""
+    redraw: bool = False
+    """Train nothing: only draw the tables and figures again."""
+    json: bool = False
+    """Print one JSON object."""
+    results: str = "docs/results"
+    """scaling: folder of the page; the records are in data/scaling inside it."""
+    rehearse: bool = False
+    """scaling: train every run at a tiny size and for a few steps, to see that all works."""

@@ -1,0 +1,46 @@
+"""The insides of the two models of a comparison: the same page that `spherelm inspect` makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from spherelm.compare.pair import ARCHS, INSIDE, NAMES
+from spherelm.data.dataset import TokenDataset
+from spherelm.errors import UserError
+from spherelm.inspect.files import beginning_of, write_page
+from spherelm.inspect.insides import look_inside
+from spherelm.ops.device import choose_device
+from spherelm.runs.run_dir import RunDir
+from spherelm.saved import load_model, to_device
+
+TOKENS = 96
+"""Of the validation text, whose paths are followed."""
+
+
+def look_inside_both(
+    out: Path, dataset: TokenDataset, say: Callable[[str], None] = lambda line: None
+) -> str | None:
+    """Write the page for the two finished runs in `out`; its address from there.
+
+    None where the data has no tokenizer, without which the text cannot be shown, or where there is
+    no room for a model: a comparison is worth reading without its insides.
+    """
+    if not all(RunDir(out / arch).tokenizer.is_dir() for arch in ARCHS):
+        return None
+    text = beginning_of(dataset, TOKENS)
+    models = []
+    for arch in ARCHS:
+        label = NAMES[arch]
+        say(f"looking inside {label}")
+        try:
+            model, tokenizer, config = load_model(out / arch)
+            model = to_device(model.float(), choose_device(config.train.device)).eval()
+            found = look_inside(model, tokenizer, text, run=arch, label=label, tokens=TOKENS)
+        except UserError as error:
+            say(f"the page of insides is left out: {error}")
+            return None
+        models.append(found)
+    (out / INSIDE).mkdir(exist_ok=True)
+    page = write_page(out / INSIDE, models, "the beginning of the validation text")
+    return page.relative_to(out).as_posix()

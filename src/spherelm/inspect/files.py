@@ -1,0 +1,50 @@
+"""What a look inside leaves in a folder: the page, all numbers, every picture as a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from spherelm import durable
+from spherelm.data.dataset import TokenDataset
+from spherelm.inspect.charts import chapters_of
+from spherelm.inspect.insides import Insides
+from spherelm.inspect.page import render
+from spherelm.plots import png, svg
+from spherelm.plots.chart import Chart
+
+PAGE, NUMBERS, ROWS = "index.html", "inspect.json", "directions.json"
+
+
+def write_page(out: Path, models: Sequence[Insides], text: str) -> Path:
+    """Write the page and its numbers; `text` says what the models read."""
+    numbers = {"text": text, "models": [model.as_json() for model in models]}
+    durable.write_json(out / NUMBERS, numbers)
+    rows = [model.directions_as_json() for model in models]
+    compact = json.dumps(rows, separators=(",", ":"), ensure_ascii=False)
+    durable.write_text(out / ROWS, compact + "\n")
+    durable.write_text(out / PAGE, render(models, text))
+    return out / PAGE
+
+
+def write_pictures(
+    folder: Path, models: Sequence[Insides], say: Callable[[str], None] = lambda line: None
+) -> None:
+    """Write every picture as SVG and, with matplotlib, as PNG, in place of those before."""
+    folder.mkdir(exist_ok=True)
+    charts: list[Chart] = [p.chart for chapter in chapters_of(models) for p in chapter.pictures]
+    say(f"writing {len(charts)} pictures")
+    for earlier in folder.iterdir():  # of models that had more to show
+        if earlier.stem not in {chart.name for chart in charts} and not earlier.is_dir():
+            earlier.unlink()
+    for chart in charts:
+        durable.write_text(folder / f"{chart.name}.svg", svg.draw_file(chart))
+    if png.write(charts, folder) is None:
+        say(png.NO_MATPLOTLIB)
+
+
+def beginning_of(dataset: TokenDataset, tokens: int) -> str:
+    """Enough of the validation text for so many tokens of any tokenizer."""
+    ids = dataset.val.shards[0].tokens[: 16 * (tokens + 1)].tolist()
+    return dataset.tokenizer().decode(ids)

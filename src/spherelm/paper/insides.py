@@ -1,0 +1,83 @@
+"""The models whose insides the paper shows, through the measures and pictures of `inspect`."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from spherelm.paper.figures import slug
+from spherelm.paper.points import ARCHS, NAMES, Point
+from spherelm.paper.result import Figure
+from spherelm.paper.sizes import Size
+from spherelm.paper.workbench import Workbench
+
+if TYPE_CHECKING:
+    from spherelm.inspect.insides import Insides
+    from spherelm.inspect.picture import Chapter, Several
+
+CONTEXT_NOTE = (
+    "The paper does not say at which context the models were trained whose insides it shows; "
+    "these are at 4k, as those of Figure 1."
+)
+
+
+def points(size: Size) -> Sequence[Point]:
+    """GPT and nGPT of each model; at nano and small the pair of Figure 1 among them."""
+    return [
+        Point(arch, model, "4k", size.insides_budget)
+        for model in size.grid_models
+        for arch in ARCHS
+    ]
+
+
+def label_of(size: Size, point: Point) -> str:
+    """What a model is called in pictures and tables."""
+    return f"{NAMES[point.arch]} {size.short_name(point.model)}"
+
+
+def look(
+    bench: Workbench, chosen: Sequence[Point], layer: int | None = None
+) -> list[tuple[Point, Insides]]:
+    """The insides of the models of points."""
+    return [
+        (point, bench.insides(point, label_of(bench.size, point), layer))
+        for point in bench.each(chosen, "models looked into")
+    ]
+
+
+def figures_by_model(
+    size: Size,
+    models: Sequence[tuple[Point, Insides]],
+    chapter: Callable[[Several], Chapter],
+    suffix: str = "",
+) -> list[Figure]:
+    """The pictures of a chapter for each model by itself, GPT beside nGPT, as in the paper."""
+    found = []
+    for model in size.grid_models:
+        here = [
+            (point, dataclasses.replace(each, label=NAMES[point.arch]))
+            for point, each in models
+            if point.model == model
+        ]
+        for figure in figures_of(chapter(several(here))):
+            chart = dataclasses.replace(
+                figure.chart,
+                name=slug(figure.chart.name, model) + suffix,
+                title=f"{figure.chart.title}: {size.short_name(model)}",
+            )
+            found.append(Figure(chart, figure.caption))
+    return found
+
+
+def several(models: Sequence[tuple[Point, Insides]]) -> Several:
+    """The models with their colours."""
+    from spherelm.inspect.picture import roles_of
+
+    insides = [model for _, model in models]
+    return list(zip(insides, roles_of(insides), strict=True))
+
+
+def figures_of(chapter: Chapter) -> list[Figure]:
+    """The pictures of a chapter of `spherelm inspect`."""
+    return [Figure(picture.chart, picture.caption) for picture in chapter.pictures]

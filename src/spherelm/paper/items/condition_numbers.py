@@ -1,0 +1,64 @@
+"""Figures 5 and 11: condition numbers of attention and MLP matrices by layer."""
+
+from __future__ import annotations
+
+import statistics
+
+from spherelm.paper import insides, reported
+from spherelm.paper.item import Item
+from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.workbench import Workbench
+
+
+def _make(bench: Workbench) -> Result:
+    from spherelm.inspect import weight_charts
+    from spherelm.inspect.conditions import ATTENTION
+    from spherelm.inspect.picture import symbol_of
+
+    models = insides.look(bench, insides.points(bench.size))
+    columns = [
+        Column("matrix"),
+        Column("model"),
+        Column("median over layers", whose="ours"),
+        Column("largest over layers", whose="ours"),
+        Column("median, rows normalized", whose="ours"),
+        Column("reading", whose="paper"),
+    ]
+    rows: list[list[Cell]] = []
+    for place, first in enumerate(models[0][1].conditions):
+        attention = first.matrix in ATTENTION
+        for point, model in models:
+            each = model.conditions[place]
+            normalized = each.rows_normalized
+            said = {"gpt": "significantly higher", "ngpt": "lower"}[point.arch]
+            rows.append(
+                [
+                    symbol_of(each.matrix),
+                    model.label,
+                    statistics.median(each.by_layer),
+                    max(each.by_layer),
+                    None if normalized is None else statistics.median(normalized),
+                    said if attention else None,
+                ]
+            )
+    return Result(
+        reported.FINDINGS["condition-numbers"],
+        [Table("conditions", "Condition numbers", columns, rows)],
+        insides.figures_by_model(bench.size, models, weight_charts.conditions),
+        [
+            "Of attention the median over heads, in each layer. Dotted: GPT's after its rows were "
+            "normalized (Figure 11).",
+            insides.CONTEXT_NOTE,
+            "The paper's curves are not printed as numbers.",
+        ],
+    )
+
+
+ITEM = Item(
+    "condition-numbers",
+    "Figures 5 and 11",
+    "Condition numbers by layer",
+    "condition numbers of attention and MLP matrices, GPT's also with rows normalized",
+    insides.points,
+    _make,
+)

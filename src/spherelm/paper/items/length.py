@@ -1,0 +1,171 @@
+"""Figure 14: perplexity on long texts, beyond the length that a model was trained at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from spherelm.errors import UserError
+from spherelm.model.config import Arch
+from spherelm.paper import reported
+from spherelm.paper.item import Item
+from spherelm.paper.points import BASELINE, CONTEXTS, Context, Point
+from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.sizes import CONTEXT_TOKENS, Size
+from spherelm.paper.workbench import Workbench
+from spherelm.plots.chart import Chart
+
+if TYPE_CHECKING:
+    import torch
+
+    from spherelm.data.tokenizer import Tokenizer
+    from spherelm.eval.length import LengthCurve
+
+NO_QK_NORM = "no-qk-norm"
+KINDS: dict[str, tuple[Arch, str]] = {
+    "GPT": ("gpt", BASELINE),
+    "nGPT": ("ngpt", BASELINE),
+    "nGPT without QK-norm": ("ngpt", NO_QK_NORM),
+}
+SHORT = {"nGPT without QK-norm": "no QK"}
+BUILT_IN = "validation text of the built-in corpus"
+BOOKS = 8
+"""Stretches of the built-in corpus that stand for books."""
+
+
+def _curves(size: Size) -> dict[tuple[str, Context], Point]:
+    return {
+        (name, context): Point(arch, context=context, variant=variant)
+        for context in CONTEXTS
+        for name, (arch, variant) in KINDS.items()
+    }
+
+
+def _points(size: Size) -> Sequence[Point]:
+    return list(_curves(size).values())
+
+
+def _lengths(size: Size) -> list[int]:
+    """The paper's 1k to 32k, shorter where 1k is."""
+    return [n * size.contexts["1k"] // CONTEXT_TOKENS["1k"] for n in reported.LENGTHS]
+
+
+def _make(bench: Workbench) -> Result:
+    lengths = _lengths(bench.size)
+    found: dict[tuple[str, Context], dict[str, Any]] = {}
+    for (name, context), point in bench.each(list(_curves(bench.size).items()), "models read"):
+        found[name, context] = bench.measured(
+            point,
+            "length",
+            _source(bench),
+            lambda p=point: _measure(bench, p, lengths),  # type: ignore[misc]
+        )
+    columns = [
+        Column("model"),
+        Column("trained at", "tokens"),
+        *(Column(f"at {length:,}", "perplexity", "ours") for length in lengths),
+        Column("longest / trained length", "×", "ours", digits=2),
+        Column("beyond its length", whose="paper"),
+    ]
+    rows: list[list[Cell]] = []
+    for (name, context), curve in found.items():
+        trained_at = bench.size.contexts[context]
+        values = curve["perplexities"]
+        rise = values[-1] / values[lengths.index(trained_at)]
+        rows.append([name, trained_at, *values, rise, _SAID[name]])
+    return Result(
+        reported.FINDINGS["length"],
+        [Table("perplexity", "Perplexity by length of context", columns, rows)],
+        [
+            Figure(
+                _chart(bench, "left", ("GPT", "nGPT"), found),
+                "The paper's left picture. The number is the length of training.",
+            ),
+            Figure(
+                _chart(bench, "right", ("nGPT", "nGPT without QK-norm"), found),
+                "The paper's right picture. The number is the length of training.",
+            ),
+        ],
+        [
+            f"Read were {_source(bench)}, {next(iter(found.values()))['tokens']:,} tokens at every "
+            "length, the same ones; RoPE as it is.",
+            "The paper does not print its perplexities, nor the size of these models; ours are "
+            f"{bench.size.model_name('0.5B')}.",
+        ],
+    )
+
+
+_SAID = {
+    "GPT": "rises dramatically",
+    "nGPT": "stable",
+    "nGPT without QK-norm": "between the two",
+}
+
+
+def _source(bench: Workbench) -> str:
+    return BUILT_IN if bench.books is None else f"the books in {bench.books.resolve()}"
+
+
+def _measure(bench: Workbench, point: Point, lengths: Sequence[int]) -> dict[str, Any]:
+    import dataclasses
+
+    from spherelm.eval.length import length_curve
+    from spherelm.ops.device import in_precision
+
+    model, tokenizer, _ = bench.model(point)
+    books = _books(bench, tokenizer, max(lengths))
+    with in_precision("auto", bench.device):
+        curve = length_curve(model, tokenizer, books, lengths)
+    return dataclasses.asdict(curve)
+
+
+def _books(bench: Workbench, tokenizer: Tokenizer, longest: int) -> torch.Tensor:
+    """The beginnings of books as tokens.  -> (books, longest + 1)"""
+    import torch
+
+    if bench.books is not None:
+        from spherelm.eval.length import read_books
+
+        return read_books(bench.books, [tokenizer], longest)[0]
+    from spherelm.data.open import open_builtin
+
+    tokens = open_builtin().val.shards[0].tokens[: BOOKS * (longest + 1)]
+    if len(tokens) < BOOKS * (longest + 1):
+        raise UserError(f"the built-in corpus has too few tokens for {BOOKS} texts of {longest:,}")
+    return torch.tensor(tokens.tolist()).reshape(BOOKS, longest + 1)
+
+
+def _chart(
+    bench: Workbench,
+    side: str,
+    names: Sequence[str],
+    found: dict[tuple[str, Context], dict[str, Any]],
+) -> Chart:
+    import dataclasses
+
+    from spherelm.eval.length import chart_of
+
+    curves = [
+        _curve(found[name, context], f"{SHORT.get(name, name)} {bench.size.contexts[context]}")
+        for name in names
+        for context in CONTEXTS
+    ]
+    return dataclasses.replace(chart_of(curves), name=f"length-{side}", title=" and ".join(names))
+
+
+def _curve(values: dict[str, Any], label: str) -> LengthCurve:
+    from spherelm.eval.length import LengthCurve
+
+    given = {key: value for key, value in values.items() if key != "source"}
+    return LengthCurve(**given | {"label": label})
+
+
+ITEM = Item(
+    "length",
+    "Figure 14",
+    "Perplexity beyond the length of training",
+    "perplexity on long texts from 1k to 32k of GPT, nGPT and nGPT without QK-norm",
+    _points,
+    _make,
+    books=True,
+)

@@ -1,0 +1,72 @@
+"""Appendix 'Time cost per step': a training step of nGPT beside one of GPT."""
+
+from __future__ import annotations
+
+from spherelm.errors import UserError
+from spherelm.paper import reported
+from spherelm.paper.item import Item
+from spherelm.paper.points import ARCHS, CONTEXTS, Point
+from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.workbench import Workbench
+
+
+def _make(bench: Workbench) -> Result:
+    from spherelm.bench.report import environment
+    from spherelm.paper.step_times import step_times, tokens_of
+
+    device = bench.device
+    if not bench.size.built_in and device.type != "cuda":
+        raise UserError(
+            f"step-time at --size {bench.size.name} needs a CUDA device, not {device}; "
+            "--size nano does not"
+        )
+    rows: list[list[Cell]] = []
+    panels = [(model, context) for model in bench.size.grid_models for context in CONTEXTS]
+    for model, context in bench.each(panels, "pairs timed"):
+        runs = {a: bench.size.configure(bench.size, Point(a, model, context)) for a in ARCHS}
+        times = step_times(dict(runs.items()), device)
+        gpt, ngpt = times["gpt"].median, times["ngpt"].median
+        said = reported.STEP_OVERHEAD.get(context)
+        rows.append(
+            [
+                bench.size.model_name(model),
+                bench.size.context_name(context),
+                tokens_of(runs["gpt"], device),
+                gpt,
+                ngpt,
+                100 * (ngpt / gpt - 1),
+                None if said is None else 100 * said,
+            ]
+        )
+    columns = [
+        Column("model"),
+        Column("context"),
+        Column("step", "tokens"),
+        Column("GPT", "ms", "ours", digits=2),
+        Column("nGPT", "ms", "ours", digits=2),
+        Column("longer by", "%", "ours", digits=1),
+        Column("longer by", "%", "paper", digits=0),
+    ]
+    made_with = ", ".join(f"{key} {value}" for key, value in environment(device).items())
+    return Result(
+        reported.FINDINGS["step-time"],
+        [Table("step-time", "A training step", columns, rows)],
+        notes=[
+            f"Medians of 20 steps, GPT and nGPT by turns in one process, with no runs of ours "
+            f"beside it: {made_with}.",
+            "A step is forward, backward, clipping and optimizer on one device; the paper's is "
+            "of 64 A100 with an internal library whose norms are not fused for nGPT. It prints no "
+            "number for 1k.",
+        ],
+    )
+
+
+ITEM = Item(
+    "step-time",
+    "Appendix 'Time cost per step'",
+    "Time per training step",
+    "milliseconds of a training step of GPT and nGPT, by model and context",
+    lambda size: [],
+    _make,
+    weights=False,
+)

@@ -1,0 +1,47 @@
+"""`index.html` of a folder of reproductions: what is there, and what the paper says of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from html import escape
+from pathlib import Path
+
+from spherelm import durable, records
+from spherelm.paper import registry
+from spherelm.paper.sizes import Size
+from spherelm.plots.page import CLOSING, card, opening
+
+STYLE = """
+td a { color: inherit; font-weight: 600; }
+td:nth-child(2) { white-space: nowrap; }
+@media (max-width: 760px) { td:nth-child(2) { white-space: normal; } }
+"""
+
+
+def write(out: Path, size: Size) -> Path:
+    """Write the page again, from the results that are in `out`."""
+    page = out / "index.html"
+    durable.write_text(page, "\n".join(_page(out, size)) + "\n")
+    return page
+
+
+def _page(out: Path, size: Size) -> Iterator[str]:
+    title = f"The paper's figures and tables at size {size.name}"
+    yield opening(title, STYLE)
+    yield f'<header>\n<h1>{escape(title)}</h1>\n<p class="quiet">{escape(size.what)}</p>\n</header>'
+    made = {name: out / name / "result.json" for name in registry.NAMES}
+    rows = []
+    for name, file in made.items():
+        if file.is_file():
+            found = records.read(file)
+            link = f'<a href="{name}/index.html">{escape(str(found["title"]))}</a>'
+            cells = link, escape(str(found["source"])), escape(str(found["paper"]))
+            rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("", "where", "the paper says"))
+    yield card(
+        f"{len(rows)} of {len(made)} items",
+        f'<div class="scroll"><table>\n<thead><tr>{heads}</tr></thead>\n<tbody>'
+        + "\n".join(rows)
+        + "</tbody>\n</table></div>",
+    )
+    yield CLOSING

@@ -1,0 +1,269 @@
+"""An item's result as a page, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from spherelm import durable
+from spherelm.paper.item import Item
+from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.sizes import Size
+from spherelm.paper.store import Record
+from spherelm.plots import svg
+from spherelm.plots.page import CLOSING, card, figure, opening
+
+STYLE = """
+.narrow { max-width: 46rem; }
+.scroll th, .scroll td { padding-right: 1.1rem; }
+.scroll tr > :last-child { padding-right: .25rem; }
+thead th { vertical-align: bottom; font-weight: 600; }
+thead th small { display: block; font-weight: 400; color: var(--quiet); }
+td.number, th.number { text-align: right; }
+td.paper, th.paper { color: var(--quiet); font-style: italic; }
+tbody td { white-space: nowrap; }
+tbody td.long { white-space: normal; min-width: 13rem; }
+.wide { font-size: .88rem; }
+.pictures { display: grid; gap: 1.25rem 2rem; grid-template-columns: repeat(2, minmax(0, 1fr)); }
+.pictures.one { grid-template-columns: minmax(0, 54rem); }
+.pictures h3 { font-size: 1rem; margin: 0 0 .35rem; }
+.pictures:not(.one) svg.chart { font-size: 18px; }
+.pictures figcaption { margin-top: .25rem; }
+.pictures figure { break-inside: avoid; }
+main { max-width: 74rem; }
+summary { cursor: pointer; }
+@media (max-width: 600px) { .pictures svg.chart { font-size: 22px !important; } }
+@media (max-width: 760px) { .pictures { grid-template-columns: minmax(0, 1fr); } }
+@media print { .card { break-inside: auto; } }
+"""
+NARROW, WIDE = 6, 8
+"""Columns below which a table need not fill the page, and above which its type is smaller."""
+SHORT = 20
+"""Rows up to which a table stands before the pictures."""
+LONG = 30
+"""Letters from which a cell may be broken into lines."""
+FILES = ("index.html", "result.md", "result.json")
+
+
+@dataclasses.dataclass(frozen=True)
+class Page:
+    """All that is written of an item."""
+
+    item: Item
+    size: Size
+    result: Result
+    runs: Sequence[Record]
+    data: str
+    """What the runs were trained on, in words."""
+
+    @property
+    def subtitle(self) -> str:
+        return f"{self.item.source} of the paper, at size {self.size.name}: {self.size.what}."
+
+    @property
+    def caveat(self) -> str:
+        """What its size cannot show; nothing where nothing was trained."""
+        return self.size.caveat if self.runs else ""
+
+
+def write(page: Page, folder: Path) -> list[Path]:
+    """Write the page, its tables as Markdown, all numbers as JSON and the pictures as SVG."""
+    pictures = folder / "pictures"
+    pictures.mkdir(parents=True, exist_ok=True)
+    charts = [each.chart for each in page.result.figures]
+    for earlier in pictures.glob("*.svg"):  # of a call with more to show
+        if earlier.stem not in {chart.name for chart in charts}:
+            earlier.unlink()
+    for chart in charts:
+        durable.write_text(pictures / f"{chart.name}.svg", svg.draw_file(chart))
+    durable.write_text(folder / "result.md", as_markdown(page))
+    durable.write_json(folder / "result.json", as_json(page))
+    durable.write_text(folder / "index.html", as_html(page))
+    return [folder / name for name in FILES]
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+
+def as_json(page: Page) -> dict[str, Any]:
+    """All numbers, with what they are."""
+    return {
+        "item": page.item.name,
+        "source": page.item.source,
+        "title": page.item.title,
+        "size": page.size.name,
+        "data": page.data,
+        "paper": page.result.paper,
+        "caveat": page.caveat,
+        "notes": list(page.result.notes),
+        "tables": [_table_as_json(table) for table in page.result.tables],
+        "figures": [_figure_as_json(each) for each in page.result.figures],
+        "runs": [_run_as_json(run) for run in page.runs],
+    }
+
+
+def _table_as_json(table: Table) -> dict[str, Any]:
+    columns = [{"name": c.name, "unit": c.unit, "whose": c.whose} for c in table.columns]
+    rows = [list(row) for row in table.rows]
+    return {"name": table.name, "title": table.title, "columns": columns, "rows": rows}
+
+
+def _figure_as_json(each: Figure) -> dict[str, Any]:
+    chart = each.chart
+    return {
+        "name": chart.name,
+        "title": chart.title,
+        "x": chart.x.label,
+        "y": chart.y.label,
+        "caption": each.caption,
+        "series": [
+            {"label": line.label, "points": [list(point) for point in line.points]}
+            for line in chart.series
+        ],
+    }
+
+
+def _run_as_json(run: Record) -> dict[str, Any]:
+    return {
+        "id": run.id,
+        "finished": run.finished,
+        "tokens": run.tokens,
+        "loss": run.loss if run.finished else None,
+        "seconds": run.seconds,
+        "made_with": dict(run.made_with),
+    }
+
+
+# --- Markdown ------------------------------------------------------------------------------------
+
+
+def as_markdown(page: Page) -> str:
+    """Tables and pictures, to be put into a document."""
+    return "\n".join(_markdown(page)) + "\n"
+
+
+def _markdown(page: Page) -> Iterator[str]:
+    result = page.result
+    yield f"# {page.item.title}"
+    yield f"\n{page.subtitle}\n\nThe paper: {result.paper}"
+    if page.caveat:
+        yield f"\nHere: {page.caveat}"
+    for table in result.tables:
+        yield f"\n## {table.title}\n"
+        yield f"| {' | '.join(column.head for column in table.columns)} |"
+        yield "|" + "---|" * len(table.columns)
+        for row in table.rows:
+            cells = (c.show(cell) for c, cell in zip(table.columns, row, strict=True))
+            yield f"| {' | '.join(cells)} |"
+    for each in result.figures:
+        yield f"\n## {each.chart.title}\n\n![{each.chart.title}](pictures/{each.chart.name}.svg)"
+        yield f"\n{each.caption}"
+    yield "\n## What to know\n"
+    yield from (f"- {note}" for note in (*result.notes, f"Trained on {page.data}."))
+
+
+# --- HTML ----------------------------------------------------------------------------------------
+
+
+def as_html(page: Page) -> str:
+    """One page that needs nothing else."""
+    return "\n".join(_html(page)) + "\n"
+
+
+def _html(page: Page) -> Iterator[str]:
+    result = page.result
+    yield opening(f"{page.item.title} ({page.item.source})", STYLE)
+    yield f"<header>\n<h1>{escape(page.item.title)}</h1>"
+    yield f'<p class="quiet">{escape(page.subtitle)}</p>'
+    yield f"<p><strong>The paper:</strong> {escape(result.paper)}</p>"
+    if page.caveat:
+        yield f"<p><strong>Here:</strong> {escape(page.caveat)}</p>"
+    yield "</header>"
+    tables = [card(table.title, "\n".join(_table(table))) for table in result.tables]
+    pictures = []
+    if result.figures:
+        one = " one" if len(result.figures) == 1 else ""
+        drawn = "\n".join(_picture(each) for each in result.figures)
+        title = "The figure" if one else "The figures"
+        pictures = [card(title, f'<div class="pictures{one}">\n{drawn}\n</div>')]
+    # A short table first, then what there is to see, then what there is to look up.
+    first = 1 if result.tables and len(result.tables[0].rows) <= SHORT else 0
+    yield from [*tables[:first], *pictures, *tables[first:]]
+    notes = "\n".join(f"<li>{escape(note)}</li>" for note in result.notes)
+    yield card("What to know", f"<ul>\n{notes}\n</ul>")
+    yield card("How it was made", "\n".join(_made(page)))
+    yield CLOSING
+
+
+def _table(table: Table) -> Iterator[str]:
+    numbers = [_is_number(table, place) for place in range(len(table.columns))]
+    breadth = "narrow" if len(table.columns) < NARROW else "wide" if len(numbers) > WIDE else ""
+    yield f'<div class="scroll"><table class="{breadth}">\n<thead><tr>'
+    for column, number in zip(table.columns, numbers, strict=True):
+        yield f'<th scope="col"{_class(column, number)}>{_head(column)}</th>'
+    yield "</tr></thead>\n<tbody>"
+    for row in table.rows:
+        cells = [
+            f"<td{_class(column, number, cell)}>{escape(column.show(cell))}</td>"
+            for column, number, cell in zip(table.columns, numbers, row, strict=True)
+        ]
+        yield f"<tr>{''.join(cells)}</tr>"
+    yield "</tbody>\n</table></div>"
+
+
+def _is_number(table: Table, place: int) -> bool:
+    return not any(isinstance(row[place], str) for row in table.rows)
+
+
+def _class(column: Column, number: bool, cell: Cell = None) -> str:
+    words = [*(["number"] if number else []), *(["paper"] if column.whose == "paper" else [])]
+    words += ["long"] if isinstance(cell, str) and len(cell) > LONG else []
+    return f' class="{" ".join(words)}"' if words else ""
+
+
+def _head(column: Column) -> str:
+    said = {"": "", "ours": "here", "paper": "in the paper"}[column.whose]
+    small = ", ".join(word for word in (said, column.unit) if word)
+    return escape(column.name) + (f"<small>{escape(small)}</small>" if small else "")
+
+
+def _picture(each: Figure) -> str:
+    title = f"<h3>{escape(each.chart.title)}</h3>\n"
+    return figure(title + svg.draw(each.chart), each.caption)
+
+
+def _made(page: Page) -> Iterator[str]:
+    name = page.item.name
+    yield f"<p><code>spherelm reproduce {name} --size {page.size.name} --out DIR</code></p>"
+    if not page.runs:
+        yield "<p>Nothing had to be trained for it.</p>"
+        return
+    seconds = sum(run.seconds for run in page.runs)
+    yield (
+        f'<p class="quiet">{len(page.runs)} runs on {escape(page.data)}, {seconds:,.0f} seconds of '
+        f"training steps in all, some of them for other items, too. {_versions(page.runs)}</p>"
+    )
+    columns = [
+        Column("run"),
+        Column("tokens"),
+        Column("final loss", "nats", digits=4),
+        Column("training steps", "s", digits=1),
+    ]
+    rows = [
+        (run.id, run.tokens, run.loss if run.finished else "diverged", run.seconds)
+        for run in page.runs
+    ]
+    yield "<details>\n<summary>All runs</summary>"
+    yield from _table(Table("runs", "", columns, rows))
+    yield "</details>"
+
+
+def _versions(runs: Sequence[Record]) -> str:
+    machines = sorted({str(run.made_with.get("gpu") or "CPU") for run in runs})
+    torch = sorted({str(run.made_with.get("torch", "?")) for run in runs})
+    days = sorted({str(run.made_with.get("started", ""))[:10] for run in runs} - {""})
+    when = f", {days[0]}" + (f" to {days[-1]}" if len(days) > 1 else "") if days else ""
+    return escape(f"On {', '.join(machines)} with torch {', '.join(torch)}{when}.")

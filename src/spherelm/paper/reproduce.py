@@ -1,0 +1,170 @@
+"""Make items of the paper in a folder: train what is missing, measure, and write the pages."""
+
+from __future__ import annotations
+
+import fnmatch
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from spherelm import durable, records
+from spherelm.errors import UserError
+from spherelm.folders import place
+from spherelm.folders.kinds import REPRODUCE
+from spherelm.paper import overview, render, scores, store
+from spherelm.paper.item import Item
+from spherelm.paper.runner import Job, Runner
+from spherelm.paper.sizes import Size
+from spherelm.paper.workbench import Workbench, records_of, runs_of
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be made, where, and of what."""
+
+    items: Sequence[Item]
+    size: Size
+    out: Path
+    data: str | None = None
+    tasks: Path | None = None
+    books: Path | None = None
+    known: Path | None = None
+    """Folder of records of runs that count as done for items that need no models."""
+    only: str = "*"
+    workers: int | None = None
+    minutes: float | None = None
+    redraw: bool = False
+    device: str = "auto"
+
+    @cached_property
+    def jobs(self) -> list[Job]:
+        """The runs of all items, each once."""
+        return list({job.id: job for item in self.items for job in item.jobs(self.size)}.values())
+
+    @cached_property
+    def _with_models(self) -> set[str]:
+        """Names of the runs whose models an item needs."""
+        return {job.id for item in self.items if item.weights for job in item.jobs(self.size)}
+
+    def runner(self, say: Callable[[str], None] = print) -> Runner:
+        """What trains the runs that --only names."""
+        jobs = [job for job in self.jobs if fnmatch.fnmatchcase(job.id, self.only)]
+        if not jobs and self.jobs:
+            raise UserError(f"no run is called {self.only!r}; --dry-run names them all")
+        return Runner(
+            jobs,
+            self.data,
+            runs_of(self.out),
+            records_of(self.out),
+            workers=self.size.workers if self.workers is None else self.workers,
+            seconds=None if self.minutes is None else 60 * self.minutes,
+            models=self._with_models,
+            say=say,
+        )
+
+    def is_done(self, job: Job) -> bool:
+        """Whether a run need not be trained for any of the items that have it."""
+        runner = Runner([], None, runs_of(self.out), records_of(self.out), models=self._with_models)
+        known = self.known is not None and store.has(self.known, job.id)
+        return runner.is_done(job) or (known and job.id not in self._with_models)
+
+    def check(self) -> None:
+        """Refuse what cannot be made, before anything is written or trained."""
+        names = ", ".join(item.name for item in self.items)
+        built_in = self.size.built_in
+        trains = not self.redraw and any(not self.is_done(job) for job in self.jobs)
+        if self.data is None and not built_in and trains:
+            raise UserError(
+                "--data must be given: the folder of tokens that `spherelm prepare` made"
+            )
+        if self.tasks is None and not built_in and any(item.tasks for item in self.items):
+            raise UserError(
+                f"--tasks-dir must be given for {names}: the folder of the tasks' files "
+                "(docs/evaluation.md has their form)"
+            )
+        if self.books is None and not built_in and any(item.books for item in self.items):
+            raise UserError(f"--books must be given for {names}: a folder of books as .txt files")
+        if self.books is not None and not self.books.is_dir():
+            raise UserError(f"--books {self.books} is not a folder")
+        if any(item.tasks for item in self.items):
+            scores.check_harness()
+        scores.check(self.tasks)
+
+
+def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path]:
+    """Train what is not done, and write the pages of all items whose runs are; their folders."""
+    inputs = [request.data, request.tasks, request.books, request.known]
+    place.check_apart(request.out, inputs)
+    place.check_own(request.out, REPRODUCE)
+    request.check()
+    runner = request.runner(say)
+    with place.owned(request.out, REPRODUCE):
+        place.check_own(request.out, REPRODUCE)  # another call may have written here since
+        _mark(request)
+        _adopt(request)
+        runner.out.mkdir(exist_ok=True)
+        if not request.redraw:
+            runner.run()
+        return _write_pages(request, say)
+
+
+def _mark(request: Request) -> None:
+    """Say what the folder is of, or hold the call to what it says."""
+    from spherelm.data.open import open_dataset
+
+    file = request.out / "reproduce.json"
+    data = None
+    if request.data is not None or request.size.built_in:
+        data = open_dataset(request.data).fingerprint
+    if not file.is_file():
+        durable.write_json(file, {"size": request.size.name, "data": data})
+        return
+    there = records.read(file)
+    if there.get("size") != request.size.name:
+        raise UserError(
+            f"{request.out} holds reproductions at --size {there.get('size')}, not "
+            f"{request.size.name}; choose another --out"
+        )
+    if data is not None and there.get("data") not in (None, data):
+        raise UserError(
+            f"{request.out} holds runs on other data than "
+            f"{request.data or 'the built-in corpus'}; choose another --out"
+        )
+    if data is not None and there.get("data") is None:
+        durable.write_json(file, {"size": request.size.name, "data": data})
+
+
+def _adopt(request: Request) -> None:
+    """Copy the records of runs that count as done."""
+    if request.known is None:
+        return
+    here = records_of(request.out)
+    for job in request.jobs:
+        if store.has(request.known, job.id) and not store.has(here, job.id):
+            shutil.copytree(request.known / job.id, here / job.id, dirs_exist_ok=True)
+
+
+def _write_pages(request: Request, say: Callable[[str], None]) -> list[Path]:
+    bench = Workbench(request.size, request.out, request.tasks, request.books, request.device, say)
+    written, left = [], list[str]()
+    for item in request.items:
+        jobs = item.jobs(request.size)
+        models = [job.id for job in jobs] if item.weights else []
+        runner = Runner([], None, runs_of(request.out), records_of(request.out), models=models)
+        missing = [job for job in jobs if not runner.is_done(job)]
+        if missing:
+            left.append(f"{item.name}: {len(missing)} of {len(jobs)} runs are not done yet")
+            continue
+        say(f"{item.name}: making the page")
+        found = [store.read_one(records_of(request.out) / job.id) for job in jobs]
+        data = "the built-in corpus" if request.data is None else Path(request.data).name
+        page = render.Page(item, request.size, item.make(bench), found, data)
+        render.write(page, request.out / item.name)
+        written.append(request.out / item.name)
+    for line in left:
+        say(line)
+    if written:
+        overview.write(request.out, request.size)
+    return written

@@ -1,0 +1,274 @@
+"""Train the runs of a grid: a few processes on one queue, each run a `spherelm train` of its own.
+
+What is done is skipped, what was stopped goes on from its checkpoint, and the record of a run is
+written as soon as it ends: whatever interrupts the grid costs at most the runs under way. Two
+workers are enough for one device: the one compiles while the other trains. Without workers the
+runs are trained in this process, one after another: for those that are over sooner than a process
+has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from spherelm import durable, records
+from spherelm.config import RunConfig
+from spherelm.config_io import override, to_toml
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.open import open_dataset
+from spherelm.errors import UserError
+from spherelm.model.flops import flops_per_token
+from spherelm.paper import store
+from spherelm.runs.run_dir import RunDir
+
+POLL = 0.2
+"""Seconds between looks at the processes."""
+NEWS = 60.0
+"""Seconds after which a line says how far all is, though no run has ended."""
+PRESET = "small"
+"""What the TOML of a run is read upon: whatever a run of ours leaves unset is unset there, too."""
+_DIVERGED = 3
+"""Exit status of a run whose loss is not finite: a result, too."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: the name of its folder, and all that decides it but its data."""
+
+    id: str
+    config: RunConfig
+
+    @property
+    def tokens(self) -> int:
+        return self.config.train.steps * self.config.tokens_per_step
+
+    @property
+    def flops(self) -> float:
+        return self.tokens * flops_per_token(self.config.model)
+
+
+@dataclass
+class Runner:
+    """A queue of runs, where they are trained and where their records go."""
+
+    jobs: Sequence[Job]
+    data: str | None
+    """Folder of tokens; unset: the built-in corpus."""
+    out: Path
+    records: Path
+    workers: int = 2
+    """Processes at a time; 0: this one alone."""
+    seconds: float | None = None
+    """No run is started that is not expected to end by then."""
+    models: Collection[str] = ()
+    """Runs that are not done where their model is not in `out`, whatever their record says."""
+    say: Callable[[str], None] = print
+    _active: dict[subprocess.Popen[bytes], Job] = field(default_factory=dict)
+    _shares: dict[str, float] = field(default_factory=dict)
+    """Of each run under way: the share that was trained before it was started here."""
+
+    def run(self) -> int:
+        """Train what is not done yet; how many runs are left, for want of time.
+
+        An error names the runs that failed.
+        """
+        queue = [job for job in self.jobs if not self.is_done(job)]
+        for job in self.jobs:
+            if job not in queue and not store.has_end(self.records, job.id):
+                store.keep(self.out / job.id, self.records, job.id)
+        self.say(f"{len(self.jobs) - len(queue)} of {len(self.jobs)} runs are done already")
+        self._began = self._told = time.monotonic()
+        self._done, failed = 0.0, list[str]()
+        with _terminable():
+            try:
+                while queue or self._active:
+                    if queue and not self._active and not self._has_time(queue[0]):
+                        self.say(f"out of time: {len(queue)} runs are left")
+                        break
+                    failed += self._turn(queue)
+            finally:
+                self._stop()
+        if failed:
+            raise UserError(f"{', '.join(failed)} failed; see {self.out}/ID.log")
+        return len(queue)
+
+    def is_done(self, job: Job) -> bool:
+        """Whether the run has ended, here or by a `spherelm train` that somebody else started."""
+        run_dir = RunDir(self.out / job.id)
+        trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
+        if store.has_end(self.records, job.id):
+            return trained or job.id not in self.models
+        return trained and _share(run_dir, job) == 1
+
+    # --- runs ------------------------------------------------------------------------------------
+
+    def _turn(self, queue: list[Job]) -> list[str]:
+        """Start what there is room and time for, keep what has ended; the names of what failed."""
+        if not self.workers:
+            job = queue.pop(0)
+            return [] if self._ended(self._train_here(job), job, queue) else [job.id]
+        while queue and len(self._active) < self.workers and self._has_time(queue[0]):
+            self._start(queue.pop(0))
+        time.sleep(POLL)
+        failed = []
+        for process in [p for p in self._active if p.poll() is not None]:
+            job = self._active.pop(process)
+            if not self._ended(process.returncode, job, queue):
+                failed.append(job.id)
+        if time.monotonic() - self._told > NEWS:
+            self._tell(queue)
+        return failed
+
+    @cached_property
+    def _dataset(self) -> TokenDataset:
+        return open_dataset(self.data)
+
+    def _start(self, job: Job) -> None:
+        config = override(job.config, {"model.vocab_size": self._dataset.vocab_size})
+        toml = self.out / f"{job.id}.toml"
+        durable.write_text(toml, to_toml(config))
+        command = [sys.executable, "-m", "spherelm", "train", "--config", str(toml)]
+        command += ["--preset", f"{config.model.arch}-{PRESET}", "--resume", "auto"]
+        command += ["--out", str(self.out / job.id)]
+        command += [] if self.data is None else ["--data", self.data]
+        self._shares[job.id] = _share(RunDir(self.out / job.id), job)
+        with (self.out / f"{job.id}.log").open("ab") as log:
+            process = subprocess.Popen(
+                command,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
+            )
+        self._active[process] = job
+
+    def _train_here(self, job: Job) -> int:
+        """Train a run in this process; the exit status that one of its own would have had."""
+        from spherelm.training.failures import Diverged
+        from spherelm.training.loop import train
+
+        dataset = self._dataset
+        of_data = {"model.vocab_size": dataset.vocab_size, "data.path": self.data}
+        self._shares[job.id] = _share(RunDir(self.out / job.id), job)
+        try:
+            result = train(override(job.config, of_data), dataset, self.out / job.id, resume="auto")
+        except Diverged:
+            return _DIVERGED
+        if not result.finished:  # a signal has stopped it, and its checkpoint is written
+            raise KeyboardInterrupt
+        return 0
+
+    def _ended(self, status: int, job: Job, queue: Sequence[Job]) -> bool:
+        """Keep the record of a run that has ended; whether it ended as it should."""
+        if status not in (0, _DIVERGED):
+            self.say(f"{job.id}: failed with status {status}")
+            return False
+        store.keep(self.out / job.id, self.records, job.id, diverged=status == _DIVERGED)
+        self._done += job.flops * (1 - self._shares.pop(job.id))
+        record = store.read_one(self.records / job.id)
+        result = f"{record.loss:.4f}" if record.finished else "diverged"
+        self.say(f"{job.id}: {result}; {self._outlook(queue)}")
+        self._told = time.monotonic()
+        return True
+
+    def _stop(self) -> None:
+        """Ask what still runs to end: each writes a checkpoint, to go on from next time."""
+        for process in self._active:
+            with contextlib.suppress(ProcessLookupError):
+                process.send_signal(signal.SIGTERM)
+        for process in self._active:
+            process.wait()
+        self._active.clear()
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def _has_time(self, job: Job) -> bool:
+        if self.seconds is None:
+            return True
+        elapsed = time.monotonic() - self._began
+        if not self._done:
+            return elapsed < self.seconds
+        return elapsed + self._left([job]) / self._speed() <= self.seconds
+
+    def _under_way(self) -> float:
+        """FLOPs that the runs under way have done since they were started here."""
+        return sum(
+            job.flops * max(0.0, _share(RunDir(self.out / job.id), job) - self._shares[job.id])
+            for job in self._active.values()
+        )
+
+    def _speed(self) -> float:
+        """FLOPs a second so far."""
+        done = self._done + self._under_way()
+        return max(done, 1.0) / max(time.monotonic() - self._began, 1e-9)
+
+    def _left(self, queue: Sequence[Job]) -> float:
+        """FLOPs of the runs that wait, and of what is left of those under way."""
+        started = sum(job.flops * (1 - self._shares[job.id]) for job in self._active.values())
+        return sum(job.flops for job in queue) + started - self._under_way()
+
+    def _outlook(self, queue: Sequence[Job]) -> str:
+        seconds = self._left(queue) / self._speed()
+        return f"{len(queue) + len(self._active)} runs left, about {_in_words(seconds)}"
+
+    def _tell(self, queue: Sequence[Job]) -> None:
+        """How far the runs under way are, and when all will be done."""
+        shares = {job.id: _share(RunDir(self.out / job.id), job) for job in self._active.values()}
+        under_way = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
+        self.say(f"under way: {under_way}; {self._outlook(queue)}")
+        self._told = time.monotonic()
+
+
+def _share(run_dir: RunDir, job: Job) -> float:
+    """The share of its steps that a run has taken; 0 where nothing of it can be read."""
+    try:
+        with run_dir.metrics.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
+            lines = file.read().splitlines()
+        return float(records.parse(lines[-1], run_dir.metrics)["step"]) / job.config.train.steps
+    except (OSError, IndexError, KeyError, UserError):  # not begun, or in the midst of a line
+        return 0.0
+
+
+def _in_words(seconds: float) -> str:
+    from spherelm.training.report.reporter import format_seconds
+
+    return format_seconds(seconds)
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end the grid as Ctrl-C does: runs under way write their checkpoints first."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+_PR_SET_PDEATHSIG = 1
+_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
+
+
+def _end_with_parent() -> None:
+    """In a new process: get SIGTERM when the one that started it is gone, however it went."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -1,0 +1,107 @@
+"""The paper's downstream tasks on the models of runs, each task asked once."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from spherelm.errors import UserError
+from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, PaperTask
+from spherelm.paper import tiny_tasks
+from spherelm.paper.points import Point
+from spherelm.paper.workbench import Workbench
+
+ACCURACY = tuple(task for task in PAPER_TASKS if task.name in AVERAGED)
+NOT_SCORED = (
+    "Accuracy was not measured: it needs the tasks' files (--tasks-dir) and "
+    "lm-evaluation-harness (pip install 'spherelm[eval]')."
+)
+
+
+def available(bench: Workbench) -> bool:
+    """Whether there are questions, and who asks them."""
+    return (bench.tasks is not None or bench.size.built_in) and _has_harness()
+
+
+def _has_harness() -> bool:
+    return importlib.util.find_spec("lm_eval") is not None
+
+
+def check_harness() -> None:
+    """Refuse what cannot be asked, before anything is trained for it."""
+    if not _has_harness():
+        raise UserError("the tasks need lm-evaluation-harness: pip install 'spherelm[eval]'")
+
+
+def source_of(bench: Workbench) -> str:
+    """Where the questions are from."""
+    return tiny_tasks.SOURCE if bench.tasks is None else str(bench.tasks.resolve())
+
+
+def check(folder: Path | None) -> None:
+    """Read all questions of a folder, so that a mistake shows before minutes are spent."""
+    if folder is None:
+        return
+    if not folder.is_dir():
+        raise UserError(f"--tasks-dir {folder} is not a folder")
+    for task in PAPER_TASKS:
+        task.read(folder)
+
+
+def scores(
+    bench: Workbench, point: Point, tasks: Sequence[PaperTask] = ACCURACY
+) -> dict[str, float]:
+    """The score of a model in each task, in %: accuracy, or BLEU, which is in % as it is."""
+    found = {}
+    asked = _Asked(bench, point)
+    with _questions(bench) as folder:
+        for task in tasks:
+            known = bench.measured(
+                point,
+                f"task-{task.name}",
+                source_of(bench),
+                lambda task=task: asked.measure(task, folder),  # type: ignore[misc]
+            )
+            found[task.name] = known[task.metric] * (100 if task.metric == "acc" else 1)
+    return found
+
+
+def average(found: dict[str, float]) -> float:
+    """The paper's average accuracy, over five tasks, in %."""
+    return sum(found[name] for name in AVERAGED) / len(AVERAGED)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A model that is asked, read when the first question comes."""
+
+    bench: Workbench
+    point: Point
+
+    @cached_property
+    def model(self) -> Any:
+        from spherelm.eval.harness import Answers, harness_model
+
+        model, tokenizer, _ = self.bench.model(self.point)
+        return harness_model(Answers(model, tokenizer))
+
+    def measure(self, task: PaperTask, folder: Path) -> dict[str, Any]:
+        from spherelm.eval.harness import evaluate_task
+
+        score = evaluate_task(task, self.model, folder)
+        return {"examples": score.examples, **score.metrics}
+
+
+@contextlib.contextmanager
+def _questions(bench: Workbench) -> Iterator[Path]:
+    if bench.tasks is not None:
+        yield bench.tasks
+        return
+    with tempfile.TemporaryDirectory(prefix="spherelm-tasks-") as scratch:
+        yield tiny_tasks.write(Path(scratch))

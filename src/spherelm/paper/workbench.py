@@ -1,0 +1,125 @@
+"""What an item is made with: the records and models of its runs, and what was measured on them.
+
+reproduce.json      the size and the data of the folder
+runs/ID/            run directories, with ID.toml and ID.log beside them
+records/ID/         the small records of finished runs
+measured/ID/        what was measured on a trained model, so that it is measured once
+ITEM/               the table or figure: index.html, result.md, result.json, pictures/
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from spherelm import durable, records
+from spherelm.paper import store
+from spherelm.paper.points import Point
+from spherelm.paper.sizes import Size
+from spherelm.paper.store import Record
+
+if TYPE_CHECKING:
+    import torch
+
+    from spherelm.inspect.insides import Insides
+    from spherelm.saved import Loaded
+
+P = TypeVar("P")
+NEWS = 5.0
+"""Seconds between lines about measurements."""
+
+
+def runs_of(out: Path) -> Path:
+    return out / "runs"
+
+
+def records_of(out: Path) -> Path:
+    return out / "records"
+
+
+@dataclass
+class Workbench:
+    """A folder of runs of one size, all of which are done that an item needs."""
+
+    size: Size
+    out: Path
+    tasks: Path | None = None
+    """Folder of the tasks' files; unset: none, or at nano a small built-in set."""
+    books: Path | None = None
+    """Folder of books as .txt; unset: none, or at nano the built-in corpus."""
+    device_name: str = "auto"
+    say: Callable[[str], None] = print
+    _last: tuple[Path, Loaded] | None = None
+    _insides: dict[tuple[str, int | None], Insides] = field(default_factory=dict)
+
+    def record(self, point: Point) -> Record:
+        """How the run of a point went."""
+        return store.read_one(records_of(self.out) / self.size.job(point).id)
+
+    def folder(self, point: Point) -> Path:
+        """Its run directory."""
+        return runs_of(self.out) / self.size.job(point).id
+
+    def model(self, point: Point) -> Loaded:
+        """Its trained model, on the device; the last one asked for is at hand."""
+        from spherelm.saved import load_model, to_device
+
+        folder = self.folder(point)
+        if self._last is None or self._last[0] != folder:
+            self._last = None  # there may be no room for two
+            loaded = load_model(folder)
+            model = to_device(loaded.model, self.device).eval()
+            self._last = folder, loaded._replace(model=model)
+        return self._last[1]
+
+    @property
+    def device(self) -> torch.device:
+        from spherelm.ops.device import choose_device
+
+        return choose_device(self.device_name, "--device")
+
+    def measured(
+        self, point: Point, name: str, source: str, measure: Callable[[], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """What `measure` finds on a trained model, or found in an earlier call.
+
+        `source` says on which files: found on others, it is measured again.
+        """
+        file = self.out / "measured" / self.size.job(point).id / f"{name}.json"
+        if file.is_file() and (known := records.read(file)).get("source") == source:
+            return known
+        found = {"source": source, **measure()}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        durable.write_json(file, found)
+        return found
+
+    def insides(self, point: Point, label: str, layer: int | None = None) -> Insides:
+        """The insides of a trained model; of the paths of a text only a few tokens."""
+        from spherelm.data.open import open_builtin
+        from spherelm.inspect.insides import look_inside
+
+        key = (self.size.job(point).id, layer)
+        if key not in self._insides:
+            dataset = open_builtin()
+            text = dataset.tokenizer().decode(dataset.val.shards[0].tokens[:512].tolist())
+            model, tokenizer, _ = self.model(point)
+            self._insides[key] = look_inside(
+                model, tokenizer, text, run=key[0], label=label, tokens=8, layer=layer
+            )
+        return self._insides[key]
+
+    def each(self, things: Sequence[P], what: str) -> Iterator[P]:
+        """`things` one by one, with a line now and then on how far that is."""
+        from spherelm.training.report.reporter import format_seconds
+
+        began = told = time.monotonic()
+        for done, thing in enumerate(things):
+            now = time.monotonic()
+            if done and now - told > NEWS:
+                left = (now - began) / done * (len(things) - done)
+                self.say(f"{what}: {done} of {len(things)}, about {format_seconds(left)} left")
+                told = now
+            yield thing

@@ -1,0 +1,83 @@
+"""A sample of text from a trained model: how it goes on with a prompt."""
+
+from __future__ import annotations
+
+import contextlib
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from spherelm.data.dataset import TokenDataset
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.errors import UserError
+from spherelm.generation.engine import Engine
+from spherelm.generation.settings import Sampling
+from spherelm.generation.text import encode_prompt
+from spherelm.model.transformer import Transformer
+from spherelm.saved import Saved, find_tokenizer, open_own_data, read_weights, reading
+
+PROMPT_TOKENS = 32
+LONGEST = 256
+"""New tokens at most; fewer where prompt and text must fit into a shorter context."""
+TEMPERATURE = 0.8
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A text that a model was asked to go on with."""
+
+    prompt: str
+    text: str
+
+
+def write_sample(
+    model: Transformer, tokenizer: Tokenizer, prompt: Sequence[int], most: int = LONGEST
+) -> Sample:
+    """What a model writes behind a prompt: the same random numbers every time."""
+    (ids,) = Engine(model).generate(
+        [prompt],
+        max_new_tokens=min(most, model.config.context - len(prompt)),
+        sampling=Sampling(temperature=TEMPERATURE),
+        stop_ids={tokenizer.end_of_document},
+    )
+    return Sample(*(printable(tokenizer.decode(part)) for part in (prompt, ids)))
+
+
+def validation_prompt(dataset: TokenDataset, context: int) -> list[int]:
+    """The beginning of the validation text, at most half of a context."""
+    length = min(PROMPT_TOKENS, context // 2)
+    ids: list[int] = np.asarray(dataset.val.shards[0].tokens[:length]).tolist()
+    return ids
+
+
+def sample_of_run(folder: str, most: int = LONGEST) -> Sample | str:
+    """What the newest checkpoint of a run writes, on the CPU, which training leaves free; or why
+    there is none.
+
+    The prompt is the beginning of its validation text; where its data is gone, a new document.
+    """
+
+    def read(saved: Saved) -> tuple[Transformer, Tokenizer, list[int]]:
+        tokenizer = find_tokenizer(saved)
+        prompt = encode_prompt(tokenizer, "")
+        with contextlib.suppress(UserError):
+            dataset = open_own_data(saved)
+            if dataset.has_val:
+                prompt = validation_prompt(dataset, saved.config.model.context)
+        return read_weights(saved), tokenizer, prompt
+
+    try:
+        model, tokenizer, prompt = reading(folder, read)
+    except UserError as error:
+        return str(error)
+    return write_sample(model.eval(), tokenizer, prompt, most)
+
+
+def printable(text: str) -> str:
+    """Control characters made visible: a model of bytes may write what would upset a terminal."""
+    return "".join(
+        c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\N{REPLACEMENT CHARACTER}"
+        for c in text
+    )

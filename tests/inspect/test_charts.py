@@ -1,0 +1,89 @@
+"""Pictures show the numbers of planted networks, and those that JSON has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from spherelm import Transformer
+from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.inspect.charts import chapters_of
+from spherelm.inspect.insides import Insides, look_inside
+from spherelm.plots.chart import Chart
+from tests.saved_runs import byte_model
+
+
+def planted() -> Transformer:
+    """An nGPT of two layers whose second MLP reads and writes single tokens."""
+    model = byte_model(n_layers=2)
+    with torch.no_grad():
+        rows = torch.arange(len(model.layers[1].mlp.W_u))
+        model.layers[1].mlp.W_u.copy_(model.E_input[rows])
+        model.layers[1].mlp.W_o_mlp.copy_(model.E_output[rows])  # type: ignore[index]
+        alpha = model.layers[0].alpha_attn
+        alpha.stored.mul_(0.2 / alpha().abs())
+    return model
+
+
+@pytest.fixture(scope="module")
+def both() -> list[Insides]:
+    models = {"GPT": byte_model(arch="gpt"), "nGPT": planted()}
+    text = "the way of a token " * 8
+    return [
+        look_inside(model, ByteTokenizer(), text, run=label, label=label)
+        for label, model in models.items()
+    ]
+
+
+@pytest.fixture(scope="module")
+def charts(both: list[Insides]) -> dict[str, Chart]:
+    return {p.chart.name: p.chart for chapter in chapters_of(both) for p in chapter.pictures}
+
+
+def lines(chart: Chart) -> dict[str, Any]:
+    return {line.label: [y for _, y in line.points] for line in chart.series}
+
+
+def test_every_picture_has_a_name_of_its_own_and_a_sentence(both: list[Insides]) -> None:
+    shown = [p for chapter in chapters_of(both) for p in chapter.pictures]
+    assert len({p.chart.name for p in shown}) == len(shown) >= 50
+    assert all(p.caption.endswith(".") and len(p.caption) > 30 for p in shown)
+    assert all(chapter.paper for chapter in chapters_of(both))
+
+
+@pytest.mark.parametrize("name", ["nearest-w-u", "nearest-w-o-mlp"])
+def test_rows_that_are_tokens_are_at_one(charts: dict[str, Chart], name: str) -> None:
+    series = {line.label: line for line in charts[name].series}
+    assert series["nGPT"].points[1] == (2, pytest.approx(1.0))
+    assert series["nGPT"].band[1][1:] == (pytest.approx(1.0), pytest.approx(1.0))
+    assert 0.3 < series["nGPT"].points[0][1] < 0.8  # 257 tokens in 32 dimensions
+    assert series["chance"].points[0][1] == pytest.approx(series["nGPT"].points[0][1], rel=0.2)
+
+
+def test_operands_are_those_of_json(charts: dict[str, Chart], both: list[Insides]) -> None:
+    products = {each.product: each for each in both[1].bounds}
+    for name, product in (("operand-q", "q kᵀ"), ("operand-v", "softmax v"), ("operand-u", "u, ν")):
+        found = lines(charts[name])
+        assert found["nGPT"] == list(products[product].inputs)
+        assert found["limit"] == [products[product].input_limit] * 2
+        assert max(found["nGPT"]) <= found["limit"][0]
+
+
+def test_alpha_is_the_planted_one(charts: dict[str, Chart], both: list[Insides]) -> None:
+    assert lines(charts["factor-alpha-attn"])["nGPT"][0] == pytest.approx(0.2)
+    (alpha, *_) = (f for f in both[1].factors if f.name == "alpha_attn")
+    assert lines(charts["factor-alpha-attn"])["nGPT"] == list(alpha.means)
+
+
+def test_the_dotted_line_is_gpts_with_its_rows_normalized(
+    charts: dict[str, Chart], both: list[Insides]
+) -> None:
+    for place, name in enumerate(("condition-w-q", "condition-w-k")):
+        plain, dotted, ngpt = charts[name].series
+        assert (plain.label, dotted.label, ngpt.label) == ("GPT", "normalized", "nGPT")
+        assert [dotted.dotted, plain.dotted, ngpt.dotted] == [True, False, False]
+        assert [y for _, y in dotted.points] == list(
+            both[0].conditions[place].rows_normalized or ()
+        )

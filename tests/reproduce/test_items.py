@@ -1,0 +1,167 @@
+"""Every item at a size for tests: all rows, all columns with their units, ours beside the paper's.
+
+Never whether a result is the one that was hoped for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from spherelm.cli import main
+from spherelm.paper import registry, reported, sizes, store
+from spherelm.paper.points import ARCHS, BUDGETS, CONTEXTS, Point
+from tests.reproduce.form import check_form
+
+SIZE = sizes.get("debug")
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """All items in one folder, so that they share their runs."""
+    folder = tmp_path_factory.mktemp("reproduce") / "out"
+    assert main(["reproduce", "all", "--size", "debug", "--out", str(folder)]) == 0
+    return folder
+
+
+def result(out: Path, name: str) -> dict[str, Any]:
+    read: dict[str, Any] = json.loads((out / name / "result.json").read_text())
+    return read
+
+
+def column(table: dict[str, Any], name: str, whose: str = "ours") -> list[Any]:
+    (place,) = (
+        i
+        for i, each in enumerate(table["columns"])
+        if (each["name"], each["whose"]) == (name, whose)
+    )
+    return [row[place] for row in table["rows"]]
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_an_item_has_all_its_rows_and_columns(out: Path, name: str) -> None:
+    check_form(out / name, name, SIZE)
+
+
+@pytest.mark.parametrize("name", registry.NAMES)
+def test_its_page_needs_nothing_else_and_says_what_the_json_says(out: Path, name: str) -> None:
+    class Reader(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.rows, self.open, self.asked = 0, list[str](), list[str]()
+
+        def handle_starttag(self, tag: str, attrs: Any) -> None:
+            self.rows += tag == "tr"
+            self.asked += [value for key, value in attrs if key in ("src", "href")]
+            if tag not in ("meta", "line", "circle", "rect", "path", "polyline", "polygon"):
+                self.open.append(tag)
+
+        def handle_endtag(self, tag: str) -> None:
+            if tag in self.open:
+                assert self.open.pop() == tag
+
+    page = (out / name / "index.html").read_text()
+    found, reader = result(out, name), Reader()
+    reader.feed(page)
+    assert not reader.open
+    assert not reader.asked
+    tables = [*(len(table["rows"]) for table in found["tables"])]
+    tables += [len(found["runs"])] if found["runs"] else []
+    assert reader.rows == sum(tables) + len(tables)
+    for note in found["notes"]:
+        assert note[:20].replace("'", "&#x27;") in page
+    markdown = (out / name / "result.md").read_text()
+    assert sum(line.startswith("|---") for line in markdown.splitlines()) == len(found["tables"])
+    for target in re.findall(r"\]\(([^)]+)\)", markdown):
+        ElementTree.parse(out / name / target)
+
+
+def test_losses_are_those_of_the_runs(out: Path) -> None:
+    table = result(out, "token-budget")["tables"][1]
+    expected = {
+        arch: [
+            store.read_one(out / "records" / SIZE.job(Point(arch, "1B", context, budget)).id).loss
+            for context in CONTEXTS
+            for budget in BUDGETS
+        ]
+        for arch in ARCHS
+    }
+    assert column(table, "GPT's loss") == expected["gpt"]
+    assert column(table, "nGPT's loss") == expected["ngpt"]
+    assert all(0 < loss < 20 for losses in expected.values() for loss in losses)
+
+
+def test_items_share_their_runs(out: Path) -> None:
+    jobs = [job.id for item in registry.items() for job in item.jobs(SIZE)]
+    trained = {path.parent.name for path in (out / "runs").glob("*/config.toml")}
+    assert trained == set(jobs)
+    assert len(jobs) > 1.5 * len(trained)
+
+
+def test_the_paper_s_numbers_are_the_paper_s(out: Path) -> None:
+    """Read off the paper once more."""
+    (norm,) = result(out, "ablation-norm")["tables"]
+    assert column(norm, "time per step", "paper") == [0.657, 0.576, 0.726]
+    assert column(norm, "average accuracy", "paper") == [54.44, 54.71, 54.80]
+    assert column(norm, "change of loss", "paper") == [0.0, 0.12, -0.08]
+    # The only final loss and average that it prints: nGPT of 0.5B at 1k after 100k iterations.
+    assert (reported.PRINTED_LOSS, reported.PRINTED_ACCURACY) == (2.252, 54.44)
+    speed_up = result(out, "token-budget")["tables"][0]
+    assert column(speed_up, "speed-up, about", "paper") == [4, 10, 20]
+    parameters = result(out, "parameters")["tables"][0]
+    theirs = column(parameters, "parameters", "paper")
+    assert theirs == [468.2, 468.4, 1025.7, 1026.1]
+    # The presets are these models: their counts are what Table 2 prints, cut off after a digit.
+    assert [math.floor(10 * m) / 10 for m in column(parameters, "parameters")] == theirs
+    init = result(out, "ablation-init")["tables"][0]
+    means = column(init, "mean after training", "paper")
+    assert means[:3] == ["1.51", "1.36", "1.01"]
+    assert means[6:9] == ["1.24 & 1.12", "0.03 & 0.03", "2.75 & 11.2"]
+    (scales,) = result(out, "learned-scales")["tables"]
+    assert column(scales, "mean", "paper")[:2] == [0.20, 0.32]
+    (times,) = result(out, "step-time")["tables"]
+    assert column(times, "longer by", "paper") == [None, 80, 60]
+
+
+def test_insides_are_those_that_inspect_finds(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = SIZE.job(Point("ngpt", "1B", "4k", SIZE.insides_budget))
+    looked = ["inspect", str(out / "runs" / job.id), "--out", str(tmp_path / "look"), "--json"]
+    assert main(looked) == 0
+    found = json.loads(capsys.readouterr().out)["models"][0]
+    (scales,) = result(out, "learned-scales")["tables"]
+    assert column(scales, "mean") == [each["all_layers"]["mean"] for each in found["factors"]]
+    (conditions,) = result(out, "condition-numbers")["tables"]
+    largest = column(conditions, "largest over layers")[1::2]
+    assert largest == [max(each["by_layer"]) for each in found["conditions"]]
+
+
+def test_a_second_call_trains_and_asks_nothing(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {
+        path: path.stat().st_mtime_ns
+        for folder in ("runs", "records", "measured")
+        for path in (out / folder).rglob("*.json*")
+    }
+    command = ["reproduce", "ablation-norm", "--size", "debug", "--out", str(out), "--json"]
+    assert main(command) == 0
+    said = capsys.readouterr()
+    assert "3 of 3 runs are done already" in said.err
+    assert json.loads(said.out)["item"] == "ablation-norm"
+    assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+
+
+def test_the_folder_has_a_page_of_its_items(out: Path) -> None:
+    page = (out / "index.html").read_text()
+    linked = re.findall(r'href="([^"]+)"', page)
+    assert linked == [f"{name}/index.html" for name in registry.NAMES]
+    assert all((out / target).is_file() for target in linked)
