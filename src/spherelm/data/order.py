@@ -64,7 +64,8 @@ class TrainingOrder:
 
     def __init__(self, n_windows: int, seed: int) -> None:
         self.n_windows, self.seed = n_windows, seed
-        self._first, self._windows = 0, np.empty(0, np.int64)
+        self._first = 0
+        self._windows: NDArray[np.int64] = np.empty(0, np.int64)
 
     def windows(self, first: int, count: int) -> NDArray[np.int64]:
         """The windows of sequences first, …, first + count − 1 of the run."""
