@@ -8,6 +8,7 @@ from __future__ import annotations
 
 SMALLER = {
     r"(--preset (?:n?gpt-)?)[a-z0-9.-]+": r"\1debug",  # every size as the smallest
+    r"(^spherelm compare )(?!.*--preset)": r"\1--preset debug ",
     r"--steps \d+": "--steps 2",
     r"(^spherelm (?:train|compare) (?!.*--(?:steps|dry-run)).*)": r"\1 --steps 2",
     r"--train-tokenizer \d+": "--train-tokenizer 300",
