@@ -18,6 +18,7 @@ _PARTS = {
     "loss": r"cross_entropy|scale_rows|softmax|nll_loss",
     "optimizer": r"adamw|multi_tensor|foreach|lpnorm|fused_adam",
     "attention": r"fmha|flash|sdpa|attention|cudnn::fusion",
+    "rounding": r"cast_kernel|cast_matrix|turn_kernel",
     "products": r"gemm|nvjet|cutlass|::mm|::addmm|::bmm|_mm_|splitK",
     "embedding": r"embedding|index",
     "copies": r"memcpy|memset|copy|fill|::cat|CatArray",

@@ -1,7 +1,7 @@
 """Eight-bit products of a whole model: matrices rounded once a step, and scales for the next one.
 
 The input of W_oMLP is u · SiLU(ν) with u = s_u (hᵀw), ν = s_ν·sqrt(D) (hᵀw'), where h, w and w' are
-unit vectors: no number of it is above s_u s_ν·sqrt(D). That of W_o is a mean of the rows of v, whose
+unit vectors: no number of it is above s_u s_ν·sqrt(D). That of W_o is a mean of rows of v, whose
 numbers hᵀw are at most 1, as are those of h. So no number in the forward pass of an nGPT can be too
 large for its format, and no scale of it depends on what was seen before.
 """

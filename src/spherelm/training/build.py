@@ -21,7 +21,9 @@ from spherelm.training.parallel.shard import parallelize
 
 def build_model(run: RunConfig, device: torch.device) -> Transformer:
     """The model of a run, freshly initialized: the same weights on every device for a seed."""
-    model = Transformer(run.model, ops=Choice(attention=run.train.attention, fp8=run.train.precision == "fp8"))
+    model = Transformer(
+        run.model, ops=Choice(attention=run.train.attention, fp8=run.train.precision == "fp8")
+    )
     if run.train.weight_storage == "bf16":
         store_matrices_(model, torch.bfloat16)
     return model.to(device)

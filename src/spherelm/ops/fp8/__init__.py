@@ -1,8 +1,8 @@
-"""Products of eight-bit numbers: the set of operations that `train.precision = "fp8"` computes with.
+"""Products of eight-bit numbers: the operations that `train.precision = "fp8"` computes with.
 
-    held       matrices and scales that a part of a model keeps for its products
-    casts      rounding, and products of what was rounded
-    products   the operations of a block made of them, plain and fused with our kernels
+held       matrices and scales that a part of a model keeps for its products
+casts      rounding, and products of what was rounded
+products   the operations of a block made of them, plain and fused with our kernels
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spherelm.ops.interface import Operand, Operations
 
 
 def with_fp8(plain: Operations, lerp: bool) -> Operations:
-    """`plain` with the products of blocks in eight bits; fused with its kernels where they are ours.
+    """`plain` with products of blocks in eight bits; fused with its kernels where they are ours.
 
     Only the update by linear interpolation has a kernel to be fused with.
     """

@@ -1,6 +1,6 @@
 """Rounding to eight bits, and products of what was rounded: plain, and as operators with kernels.
 
-`fused` asks for the kernels of `ops.triton`. Where there is no GPU a product is simulated: eight-bit
+`fused` asks for the kernels of `ops.triton`. Where there is no GPU a product is simulated: such
 numbers are exact in float32, and so are their products; sums are float32 as a GPU's are.
 
 Shapes: N tokens, N' filled up with zeros to a multiple of 16, for sums over tokens.

@@ -8,7 +8,7 @@ Plainly, each product is `_Multiply`: it rounds what it is given, whoever made i
 an operand rounds it as well, and three products are joined with what stands around them:
 
     _QKV         the product, RoPE and the norms of q and k; their derivative gives eight bits
-    _SwiGLU      the product and SwiGLU, whose result exists in eight bits alone, and so its gradient
+    _SwiGLU      the product and SwiGLU, whose result exists in eight bits alone; so its gradient
     _Update      the product and nGPT's update, whose derivative gives dy in eight bits
 
 Eight-bit tensors pass between them as plain bytes, since autograd must not take them for something
@@ -270,9 +270,7 @@ class Fused:
         table = rope.flatten(1, -2)
         heads = W.matrices[0].shape[0] // (2 * table.shape[2])
         factors = None if s_qk is None else s_qk.contiguous()
-        q, k, v = _QKV.apply(
-            h, table, factors, heads, kv_heads, qk_norm, *W.product, *W.matrices
-        )
+        q, k, v = _QKV.apply(h, table, factors, heads, kv_heads, qk_norm, *W.product, *W.matrices)
         return q, k, v
 
     @staticmethod

@@ -24,12 +24,25 @@ LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 """The largest number of each format."""
 _ROWS, _COLUMNS, _WARPS = 128, 64, 4
 """The tile of a program: 128 rows are a line of 128 bytes of the transposed copy."""
+_GROUP = tl.constexpr(8)
+"""Tiles below each other that are worked on before those beside them: 1 KiB of a transposed row."""
 _TURN_ROWS, _TURN_COLUMNS, _TURN_WARPS = 128, 128, 8
 
 
 def padded(rows: int) -> int:
     """The length of a transposed row."""
     return -(-rows // 16) * 16
+
+
+@triton.jit
+def place(program, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """The tile of a program: which of those below each other, its rows and its columns."""
+    down, across = tl.cdiv(rows, ROWS), tl.cdiv(columns, COLUMNS)
+    first = program // (_GROUP * across) * _GROUP
+    high = tl.minimum(down - first, _GROUP)
+    inside = program % (_GROUP * across)
+    tile = first + inside % high
+    return tile, tile * ROWS + tl.arange(0, ROWS), inside // high * COLUMNS + tl.arange(0, COLUMNS)
 
 
 @triton.jit
@@ -61,9 +74,7 @@ def cast_kernel(
     x_ptr, out_ptr, turned_ptr, scale_ptr, amax_ptr, rows, columns, turned_rows,
     LARGEST: tl.constexpr, AMAX: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    tiles = tl.cdiv(columns, COLUMNS)
-    row = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    _, row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     x = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
@@ -95,9 +106,7 @@ def cast_matrix_kernel(
     LARGEST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
     """As `cast_kernel`, into the rows from `first` of a larger matrix."""
-    tiles = tl.cdiv(columns, COLUMNS)
-    row = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    _, row, column = place(tl.program_id(0), rows, columns, ROWS, COLUMNS)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     x = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
@@ -125,9 +134,7 @@ def cast_matrices_(matrices: list[Tensor], scale: Tensor, out: Tensor, turned: T
 def turn_kernel(
     x_ptr, turned_ptr, rows, columns, turned_rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 ):  # fmt: skip
-    tiles = tl.cdiv(columns, COLUMNS)
-    row = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    _, row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     x = tl.load(x_ptr + row.to(tl.int64)[:, None] * columns + column[None, :], mask=mask, other=0)
     there = (column < columns)[:, None] & (row < turned_rows)[None, :]

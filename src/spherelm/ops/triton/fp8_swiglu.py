@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.fp8_cast import LARGEST, note_largest, padded, rounded, store_both
+from spherelm.ops.triton.fp8_cast import LARGEST, note_largest, padded, place, rounded, store_both
 from spherelm.ops.triton.tiles import sum_rows
 
 _ROWS, _COLUMNS, _WARPS = 128, 64, 8
@@ -45,9 +45,7 @@ def swiglu_kernel_8(
     LARGEST: tl.constexpr, SCALED: tl.constexpr, AMAX: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    tiles = tl.cdiv(F, COLUMNS)
-    row = tl.program_id(0) // tiles * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    _, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS)
     mask = (row < rows)[:, None] & (column < F)[None, :]
     at = row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
     u, s_u = _load_scaled(packed_ptr, at, mask, s_u_ptr, column, F, SCALED)
@@ -66,10 +64,7 @@ def swiglu_backward_kernel_8(
     rows, F, turned_rows,
     LARGEST: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    tiles = tl.cdiv(F, COLUMNS)
-    tile_row = tl.program_id(0) // tiles
-    row = tile_row * ROWS + tl.arange(0, ROWS)
-    column = tl.program_id(0) % tiles * COLUMNS + tl.arange(0, COLUMNS)
+    tile, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS)
     mask = (row < rows)[:, None] & (column < F)[None, :]
     at = row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
     u, s_u = _load_scaled(packed_ptr, at, mask, s_u_ptr, column, F, SCALED)
@@ -82,7 +77,7 @@ def swiglu_backward_kernel_8(
     grad_u = g * scaled_nu
     grad_nu = g * (u * s_u[None, :]) * (1 + scaled_nu * (1 - sigma))
     if SCALED:
-        here = partial_ptr + tile_row.to(tl.int64) * (2 * F) + column
+        here = partial_ptr + tl.cast(tile, tl.int64) * (2 * F) + column
         tl.store(here, tl.sum(grad_u * u, axis=0), mask=column < F)
         tl.store(here + F, tl.sum(grad_nu * nu, axis=0), mask=column < F)
         grad_u *= s_u[None, :]
