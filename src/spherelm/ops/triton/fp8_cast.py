@@ -24,7 +24,7 @@ LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 """The largest number of each format."""
 _ROWS, _COLUMNS, _WARPS = 128, 64, 4
 """The tile of a program: 128 rows are a line of 128 bytes of the transposed copy."""
-_GROUP = tl.constexpr(8)
+_GROUP = 8
 """Tiles below each other that are worked on before those beside them: 1 KiB of a transposed row."""
 _TURN_ROWS, _TURN_COLUMNS, _TURN_WARPS = 128, 128, 8
 
@@ -35,12 +35,14 @@ def padded(rows: int) -> int:
 
 
 @triton.jit
-def place(program, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+def place(
+    program, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr
+):  # fmt: skip
     """The tile of a program: which of those below each other, its rows and its columns."""
     down, across = tl.cdiv(rows, ROWS), tl.cdiv(columns, COLUMNS)
-    first = program // (_GROUP * across) * _GROUP
-    high = tl.minimum(down - first, _GROUP)
-    inside = program % (_GROUP * across)
+    first = program // (GROUP * across) * GROUP
+    high = tl.minimum(down - first, GROUP)
+    inside = program % (GROUP * across)
     tile = first + inside % high
     return tile, tile * ROWS + tl.arange(0, ROWS), inside // high * COLUMNS + tl.arange(0, COLUMNS)
 
@@ -73,8 +75,9 @@ def store_both(out_ptr, turned_ptr, x, row, column, rows, columns, out_stride, t
 def cast_kernel(
     x_ptr, out_ptr, turned_ptr, scale_ptr, amax_ptr, rows, columns, turned_rows,
     LARGEST: tl.constexpr, AMAX: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    GROUP: tl.constexpr,
 ):  # fmt: skip
-    _, row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS)
+    _, row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     x = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
@@ -96,7 +99,7 @@ def cast_(x: Tensor, scale: Tensor, amax: Tensor | None, out: Tensor, turned: Te
     cast_kernel[(count,)](
         x, out, turned, scale, scale if amax is None else amax, rows, columns, turned.shape[1],
         LARGEST=LARGEST[out.dtype], AMAX=amax is not None, ROWS=_ROWS, COLUMNS=_COLUMNS,
-        num_warps=_WARPS,
+        GROUP=_GROUP, num_warps=_WARPS,
     )  # fmt: skip
 
 
@@ -104,9 +107,10 @@ def cast_(x: Tensor, scale: Tensor, amax: Tensor | None, out: Tensor, turned: Te
 def cast_matrix_kernel(
     x_ptr, out_ptr, turned_ptr, scale_ptr, first, rows, columns, turned_rows,
     LARGEST: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    GROUP: tl.constexpr,
 ):  # fmt: skip
     """As `cast_kernel`, into the rows from `first` of a larger matrix."""
-    _, row, column = place(tl.program_id(0), rows, columns, ROWS, COLUMNS)
+    _, row, column = place(tl.program_id(0), rows, columns, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     x = tl.load(x_ptr + at, mask=mask, other=0.0).to(tl.float32)
@@ -125,16 +129,18 @@ def cast_matrices_(matrices: list[Tensor], scale: Tensor, out: Tensor, turned: T
         count = triton.cdiv(rows, _ROWS) * triton.cdiv(columns, _COLUMNS)
         cast_matrix_kernel[(count,)](
             matrix.contiguous(), out, turned, scale, first, rows, columns, turned.shape[1],
-            LARGEST=LARGEST[out.dtype], ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS,
+            LARGEST=LARGEST[out.dtype], ROWS=_ROWS, COLUMNS=_COLUMNS, GROUP=_GROUP,
+            num_warps=_WARPS,
         )  # fmt: skip
         first += rows
 
 
 @triton.jit
 def turn_kernel(
-    x_ptr, turned_ptr, rows, columns, turned_rows, ROWS: tl.constexpr, COLUMNS: tl.constexpr
+    x_ptr, turned_ptr, rows, columns, turned_rows,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    _, row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS)
+    _, row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     x = tl.load(x_ptr + row.to(tl.int64)[:, None] * columns + column[None, :], mask=mask, other=0)
     there = (column < columns)[:, None] & (row < turned_rows)[None, :]
@@ -148,5 +154,5 @@ def turn_(x: Tensor, turned: Tensor) -> None:
     count = triton.cdiv(turned.shape[1], _TURN_ROWS) * triton.cdiv(columns, _TURN_COLUMNS)
     turn_kernel[(count,)](
         x.view(torch.uint8), turned.view(torch.uint8), rows, columns, turned.shape[1],
-        ROWS=_TURN_ROWS, COLUMNS=_TURN_COLUMNS, num_warps=_TURN_WARPS,
+        ROWS=_TURN_ROWS, COLUMNS=_TURN_COLUMNS, GROUP=_GROUP, num_warps=_TURN_WARPS,
     )  # fmt: skip

@@ -21,6 +21,8 @@ from spherelm.ops.triton.fp8_cast import LARGEST, rounded
 from spherelm.ops.triton.tiles import load_row, power_of_two, programs, store_row, sum_rows, warps
 
 _EPS = tl.constexpr(NORM_EPS)
+_PROGRAMS, _PER_THREAD = 6, 16
+"""Programs of a multiprocessor, and numbers of a row that a thread holds."""
 
 
 @triton.jit
@@ -66,13 +68,13 @@ def residual_backward(
     h, y, grad, more: (N, D), alpha: (D,)
     """
     rows, D = h.shape
-    count = programs(rows, h.device, per_multiprocessor=6)
+    count = programs(rows, h.device, per_multiprocessor=_PROGRAMS)
     grad_h = torch.empty_like(h)
     grad_y = torch.empty(rows, D, dtype=dtype, device=h.device)
     partial = torch.empty(count, D, dtype=torch.float32, device=h.device)
     residual_backward_kernel_8[(count,)](
         h, y, alpha, grad, grad if more is None else more, grad_h, grad_y, partial, scale, amax,
         rows, D, LARGEST=LARGEST[dtype], MORE=more is not None,
-        BLOCK=power_of_two(D), num_warps=warps(D, 16),
+        BLOCK=power_of_two(D), num_warps=warps(D, _PER_THREAD),
     )  # fmt: skip
     return grad_h, grad_y, sum_rows(partial)

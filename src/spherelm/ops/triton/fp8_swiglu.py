@@ -25,8 +25,8 @@ from torch import Tensor
 from spherelm.ops.triton.fp8_cast import LARGEST, note_largest, padded, place, rounded, store_both
 from spherelm.ops.triton.tiles import sum_rows
 
-_ROWS, _COLUMNS, _WARPS = 128, 64, 8
-_BACKWARD_ROWS, _BACKWARD_COLUMNS, _BACKWARD_WARPS = 128, 32, 8
+_ROWS, _COLUMNS, _GROUP, _WARPS = 128, 64, 8, 8
+_BACKWARD_ROWS, _BACKWARD_COLUMNS, _BACKWARD_GROUP, _BACKWARD_WARPS = 128, 32, 8, 8
 
 
 @triton.jit
@@ -43,9 +43,9 @@ def _load_scaled(ptr, at, mask, factor_ptr, column, F, SCALED: tl.constexpr):
 def swiglu_kernel_8(
     packed_ptr, s_u_ptr, s_nu_ptr, out_ptr, turned_ptr, scale_ptr, amax_ptr, rows, F, turned_rows,
     LARGEST: tl.constexpr, SCALED: tl.constexpr, AMAX: tl.constexpr,
-    ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    _, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS)
+    _, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < F)[None, :]
     at = row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
     u, s_u = _load_scaled(packed_ptr, at, mask, s_u_ptr, column, F, SCALED)
@@ -63,8 +63,9 @@ def swiglu_backward_kernel_8(
     packed_ptr, s_u_ptr, s_nu_ptr, grad_ptr, out_ptr, turned_ptr, partial_ptr, scale_ptr, amax_ptr,
     rows, F, turned_rows,
     LARGEST: tl.constexpr, SCALED: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
+    GROUP: tl.constexpr,
 ):  # fmt: skip
-    tile, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS)
+    tile, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < F)[None, :]
     at = row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
     u, s_u = _load_scaled(packed_ptr, at, mask, s_u_ptr, column, F, SCALED)
@@ -105,7 +106,7 @@ def swiglu(
     swiglu_kernel_8[(triton.cdiv(turned.shape[1], _ROWS) * triton.cdiv(F, _COLUMNS),)](
         packed, s_u, s_nu, out, turned, scale, scale if amax is None else amax, rows, F,
         turned.shape[1], LARGEST=LARGEST[dtype], SCALED=factors is not None, AMAX=amax is not None,
-        ROWS=_ROWS, COLUMNS=_COLUMNS, num_warps=_WARPS,
+        ROWS=_ROWS, COLUMNS=_COLUMNS, GROUP=_GROUP, num_warps=_WARPS,
     )  # fmt: skip
     return out, turned
 
@@ -128,6 +129,7 @@ def swiglu_backward(
     swiglu_backward_kernel_8[(tile_rows * triton.cdiv(F, _BACKWARD_COLUMNS),)](
         packed, s_u, s_nu, grad, out, turned, partial, scale, amax, rows, F, turned.shape[1],
         LARGEST=LARGEST[dtype], SCALED=factors is not None,
-        ROWS=_BACKWARD_ROWS, COLUMNS=_BACKWARD_COLUMNS, num_warps=_BACKWARD_WARPS,
+        ROWS=_BACKWARD_ROWS, COLUMNS=_BACKWARD_COLUMNS, GROUP=_BACKWARD_GROUP,
+        num_warps=_BACKWARD_WARPS,
     )  # fmt: skip
     return out, turned, partial.view(0) if factors is None else sum_rows(partial)
