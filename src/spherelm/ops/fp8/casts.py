@@ -9,11 +9,29 @@ Shapes: N tokens, N' filled up with zeros to a multiple of 16, for sums over tok
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from spherelm.ops.fp8.held import E4M3, E5M2, GRADIENT, INPUT, LARGEST, MATRIX, Product
+
+
+Watch = Callable[[Tensor, Tensor, int], None]
+"""Sees an operand of a product in eight bits, the inverse scales of its part, and its slot."""
+_WATCHERS: list[Watch] = []
+
+
+@contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """Let `watch` see every operand of every product inside the `with` block."""
+    _WATCHERS.append(watch)
+    try:
+        yield
+    finally:
+        _WATCHERS.remove(watch)
 
 
 def padded(rows: int) -> int:
@@ -92,6 +110,10 @@ def multiply(
 
     `fast` sums in fewer bits, as is enough for sums over d_model.
     """
+    if _WATCHERS:
+        for watch in _WATCHERS:
+            watch(a, inverse, slot_a)
+            watch(b, inverse, slot_b)
     if a.is_cuda:
         return torch._scaled_mm(
             a, b.t(), inverse[slot_a], inverse[slot_b], out_dtype=dtype, use_fast_accum=fast
