@@ -1,4 +1,4 @@
-"""`spherelm bench WHAT`: speed of a training step, of the kernels, of decoding and of the data."""
+"""`spherelm bench WHAT`: speed of a step, of kernels, decoding and data; what eight bits lose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import importlib
 from spherelm.errors import UserError, nearest
 from spherelm.flags import parse
 
-BENCHMARKS = ("step", "kernels", "decode", "data")
+BENCHMARKS = ("step", "kernels", "decode", "data", "rounding")
 """Each is a module of `spherelm.bench` with its `Flags`, and `run(flags)` that gives a `Report`."""
 
 

@@ -9,6 +9,8 @@ large for its format, and no scale of it depends on what was seen before.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -36,14 +38,24 @@ def round_matrices(block: nn.Module, _arguments: Any = None) -> None:
             part.held.fill((going_in, [coming_out]), part.ops.kernels)
 
 
+@contextmanager
+def scaled_pass(blocks: list[Any], tokens: int) -> Iterator[None]:
+    """A forward pass of the blocks over `tokens` tokens, with the scales that are due.
+
+    What a pass without gradients sees, as in an evaluation, does not decide how training goes on.
+    """
+    held = [part.held for block in blocks for part in (block.attention, block.mlp)]
+    if not held[0].keep:
+        _advance(blocks, held, tokens)
+    yield
+    if not torch.is_grad_enabled():
+        torch._foreach_zero_([h.amax.data for h in held])
+
+
 @torch.no_grad()
-def begin_pass(blocks: list[Any], tokens: int) -> None:
-    """Set the scales of a forward pass over `tokens` tokens, before its blocks are called."""
+def _advance(blocks: list[Any], held: list[Any], tokens: int) -> None:
     from spherelm.ops.fp8.held import E4M3, LARGEST, advance, power_of_two
 
-    held = [part.held for block in blocks for part in (block.attention, block.mlp)]
-    if held[0].keep:
-        return
     bounds = None
     mlps: list[MLP] = [block.mlp for block in blocks]
     if mlps[0].s_u is not None and mlps[0].s_nu is not None:

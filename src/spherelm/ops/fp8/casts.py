@@ -18,7 +18,6 @@ from torch import Tensor
 
 from spherelm.ops.fp8.held import E4M3, E5M2, GRADIENT, INPUT, LARGEST, MATRIX, Product
 
-
 Watch = Callable[[Tensor, Tensor, int], None]
 """Sees an operand of a product in eight bits, the inverse scales of its part, and its slot."""
 _WATCHERS: list[Watch] = []

@@ -166,9 +166,10 @@ def advance(held: list[Held], tokens: int, bounds: Tensor | None = None) -> None
     scale = torch.where(scale > 0, scale, guess)
     if bounds is not None:
         scale[1::2, 3 + INPUT] = bounds
-    torch._foreach_copy_([h.scale.data for h in held], list(scale.unbind()))
-    torch._foreach_copy_([h.inverse.data for h in held], list((1 / scale).unbind()))
-    torch._foreach_zero_([h.amax.data for h in held])
+    # New tensors, not new numbers: the backward of an earlier pass still needs the scales of its.
+    rows = zip(scale.unbind(), (1 / scale).unbind(), torch.zeros_like(amax).unbind(), strict=True)
+    for h, row in zip(held, rows, strict=True):
+        h.scale, h.inverse, h.amax = row
 
 
 def power_of_two(x: Tensor) -> Tensor:
