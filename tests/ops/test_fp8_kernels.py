@@ -27,7 +27,7 @@ def number(value: float, device: str) -> Tensor:
 
 @dtypes
 @pytest.mark.parametrize("format", [E4M3, E5M2], ids=["e4m3", "e5m2"])
-@pytest.mark.parametrize(("rows", "columns"), [(1, 16), (130, 80), (37, 200)])
+@pytest.mark.parametrize(("rows", "columns"), [(1, 16), (130, 80)])
 def test_an_operand_both_ways_round(
     rows: int, columns: int, format: torch.dtype, dtype: torch.dtype, device: str
 ) -> None:
@@ -58,14 +58,18 @@ def test_bytes_transposed(device: str) -> None:
 
 @dtypes
 def test_matrices_below_each_other(dtype: torch.dtype, device: str) -> None:
-    from spherelm.ops.triton.fp8_cast import cast_matrices_
+    from spherelm.ops.triton.fp8_cast import Matrices, cast_matrices_
 
-    matrices = draw([(144, 96), (32, 96), (16, 96)], dtype, device)
-    out = torch.empty(192, 96, dtype=E4M3, device=device)
-    turned = torch.empty(96, 192, dtype=E4M3, device=device)
-    cast_matrices_(matrices, number(64.0, device), out, turned)
-    assert_rounds(out, torch.cat(matrices).double() * 64, slack=0)
-    assert_turned(turned, out)
+    products = []
+    for shapes, scale in (([(144, 96), (32, 96), (16, 96)], 64.0), ([(256, 64)], 2.0)):
+        rows, D = sum(n for n, _ in shapes), shapes[0][1]
+        out = torch.empty(rows, D, dtype=E4M3, device=device)
+        turned = torch.empty(D, rows, dtype=E4M3, device=device)
+        products.append(Matrices(draw(shapes, dtype, device), number(scale, device), out, turned))
+    cast_matrices_(products)
+    for matrices, factor, out, turned in products:
+        assert_rounds(out, torch.cat(list(matrices)).double() * factor, slack=0)
+        assert_turned(turned, out)
 
 
 @dtypes
@@ -97,9 +101,7 @@ def test_swiglu(scaled: bool, dtype: torch.dtype, device: str) -> None:
 
 
 @dtypes
-@pytest.mark.parametrize(
-    ("B", "T", "H", "G", "K"), [(3, 45, 2, 2, 16), (2, 5, 4, 2, 6), (1, 3, 8, 1, 64)]
-)
+@pytest.mark.parametrize(("B", "T", "H", "G", "K"), [(3, 45, 2, 2, 16), (1, 5, 4, 1, 6)])
 @pytest.mark.parametrize("kind", ["rope", "sphere", "sphere without norm"])
 def test_gradient_of_q_k_v(
     kind: str, B: int, T: int, H: int, G: int, K: int, dtype: torch.dtype, device: str

@@ -84,7 +84,7 @@ def cases(
         ),
         "transposed": (lambda: fp8_cast.turn_(grad8, grad8_turned), row),
         "W_u and W_nu": (
-            lambda: fp8_cast.cast_matrices_(W, scale, W8, W8_turned),
+            lambda: fp8_cast.cast_matrices_([fp8_cast.Matrices(W, scale, W8, W8_turned)]),
             6 * 2 * F * D,
         ),
         "SwiGLU": (lambda: fp8_swiglu.swiglu(packed, factors, scale, None, E4M3), 12 * row),

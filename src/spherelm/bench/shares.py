@@ -13,7 +13,7 @@ from torch.profiler import ProfilerActivity, profile
 _PARTS = {
     "residual update": r"residual_",
     "RMSNorm": r"rms_norm",
-    "q and k": r"qk_|rotate",
+    "q and k": r"qk_|qkv_|rotate",
     "SwiGLU": r"swiglu|silu",
     "loss": r"cross_entropy|scale_rows|softmax|nll_loss",
     "optimizer": r"adamw|multi_tensor|foreach|lpnorm|fused_adam",

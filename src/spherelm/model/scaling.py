@@ -9,7 +9,7 @@ large for its format, and no scale of it depends on what was seen before.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,21 @@ def round_matrices(block: nn.Module, _arguments: Any = None) -> None:
     from torch.distributed.fsdp import FSDPModule
 
     gathered = isinstance(block, FSDPModule)  # it lets go of weights between the parts of a batch
-    part: Attention | MLP
-    for part in (block.attention, block.mlp):  # type: ignore[assignment]
-        if gathered or not part.held.keep:
-            *going_in, coming_out = (local_rows(W) for W in part.unscaled(torch.float32))
-            part.held.fill((going_in, [coming_out]), part.ops.kernels)
+    for part in parts_of([block]):
+        if not part.held.filled and (gathered or not part.held.keep):
+            part.held.fill(_products(part), part.ops.kernels)
+
+
+def parts_of(blocks: Sequence[Any]) -> list[Any]:
+    """Attention and MLP of each block."""
+    return [part for block in blocks for part in (block.attention, block.mlp)]
+
+
+@torch.no_grad()
+def _products(part: Attention | MLP) -> tuple[list[Tensor], list[Tensor]]:
+    """The matrices of a part: those of the product that goes in, and of the one that comes out."""
+    *going_in, coming_out = (local_rows(W) for W in part.unscaled(torch.float32))
+    return going_in, [coming_out]
 
 
 @contextmanager
@@ -44,25 +54,46 @@ def scaled_pass(blocks: list[Any], tokens: int) -> Iterator[None]:
 
     What a pass without gradients sees, as in an evaluation, does not decide how training goes on.
     """
-    held = [part.held for block in blocks for part in (block.attention, block.mlp)]
+    held = [part.held for part in parts_of(blocks)]
     if not held[0].keep:
         _advance(blocks, held, tokens)
     yield
+    for h in held:
+        h.filled = False
     if not torch.is_grad_enabled():
         torch._foreach_zero_([h.amax.data for h in held])
 
 
 @torch.no_grad()
 def _advance(blocks: list[Any], held: list[Any], tokens: int) -> None:
-    from spherelm.ops.fp8.held import E4M3, LARGEST, advance, power_of_two
+    """New scales; all matrices rounded, where this process has them and kernels do it at once."""
+    from torch.distributed.fsdp import FSDPModule
 
+    from spherelm.ops.fp8.held import (
+        E4M3,
+        LARGEST,
+        advance,
+        fill_at_once,
+        matrix_scales,
+        power_of_two,
+    )
+
+    at_once = blocks[0].ops.kernels and not isinstance(blocks[0], FSDPModule)
+    products = [_products(part) for part in parts_of(blocks)] if at_once else []
     bounds = None
     mlps: list[MLP] = [block.mlp for block in blocks]
     if mlps[0].s_u is not None and mlps[0].s_nu is not None:
         bounds = _largest_factors([m.s_u for m in mlps]) * _largest_factors([m.s_nu for m in mlps])
         bounds = bounds.amax(-1) * math.sqrt(mlps[0].config.d_model)
         bounds = power_of_two(LARGEST[E4M3] / bounds)
-    advance(held, tokens, bounds)
+    advance(
+        held, tokens, bounds, None if held[0].sphere or not at_once else matrix_scales(products)
+    )
+    if at_once:
+        for h, of_part in zip(held, products, strict=True):
+            h.room(of_part)
+            h.filled = True
+        fill_at_once(held, products)
 
 
 def _largest_factors(scales: list[Any]) -> Tensor:

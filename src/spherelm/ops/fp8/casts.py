@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from spherelm.ops.fp8.held import E4M3, E5M2, GRADIENT, INPUT, LARGEST, MATRIX, Product
+from spherelm.ops.fp8.operator import operator
 
 Watch = Callable[[Tensor, Tensor, int], None]
 """Sees an operand of a product in eight bits, the inverse scales of its part, and its slot."""
@@ -63,7 +64,13 @@ def cast(x: Tensor, product: Product, operand: int, fused: bool) -> tuple[Tensor
     return rounded, turned_plainly(rounded)
 
 
-@torch.library.custom_op("spherelm::fp8_cast", mutates_args=())
+def _room(x: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
+    dtype = E5M2 if gradient else E4M3
+    turned = x.new_empty(x.shape[1], padded(x.shape[0]), dtype=dtype)
+    return x.new_empty(x.shape, dtype=dtype), turned
+
+
+@operator("fp8_cast", fake=lambda x, scale, amax, slot, gradient, sees: _room(x, gradient))
 def cast_op(
     x: Tensor, scale: Tensor, amax: Tensor, slot: int, gradient: bool, sees: bool
 ) -> tuple[Tensor, Tensor]:
@@ -75,18 +82,7 @@ def cast_op(
     return out, turned
 
 
-def _room(x: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
-    dtype = E5M2 if gradient else E4M3
-    turned = x.new_empty(x.shape[1], padded(x.shape[0]), dtype=dtype)
-    return x.new_empty(x.shape, dtype=dtype), turned
-
-
-@cast_op.register_fake
-def _(x, scale, amax, slot, gradient, sees):
-    return _room(x, gradient)
-
-
-@torch.library.custom_op("spherelm::fp8_turn", mutates_args=())
+@operator("fp8_turn", fake=lambda x8: x8.new_empty(x8.shape[1], padded(x8.shape[0])))
 def turn(x8: Tensor) -> Tensor:
     """(N, C) -> (C, N')"""
     from spherelm.ops.triton.fp8_cast import turn_
@@ -96,12 +92,11 @@ def turn(x8: Tensor) -> Tensor:
     return turned
 
 
-@turn.register_fake
-def _(x8):
-    return x8.new_empty(x8.shape[1], padded(x8.shape[0]))
+def _product_like(a, b, inverse, slot_a, slot_b, dtype, fast):
+    return a.new_empty(a.shape[0], b.shape[0], dtype=dtype)
 
 
-@torch.library.custom_op("spherelm::fp8_product", mutates_args=())
+@operator("fp8_product", fake=_product_like)
 def multiply(
     a: Tensor, b: Tensor, inverse: Tensor, slot_a: int, slot_b: int, dtype: torch.dtype, fast: bool
 ) -> Tensor:
@@ -114,15 +109,13 @@ def multiply(
             watch(a, inverse, slot_a)
             watch(b, inverse, slot_b)
     if a.is_cuda:
-        return torch._scaled_mm(
-            a, b.t(), inverse[slot_a], inverse[slot_b], out_dtype=dtype, use_fast_accum=fast
-        )
-    return (a.float() @ b.float().t() * (inverse[slot_a] * inverse[slot_b])).to(dtype)
-
-
-@multiply.register_fake
-def _(a, b, inverse, slot_a, slot_b, dtype, fast):
-    return a.new_empty(a.shape[0], b.shape[0], dtype=dtype)
+        rows = a.shape[0]
+        if rows % 16:  # all three sizes must be multiples of 16
+            a = F.pad(a.view(torch.uint8), (0, 0, 0, padded(rows) - rows)).view(a.dtype)
+        scales = {"scale_a": inverse[slot_a, 0], "scale_b": inverse[slot_b, 0]}
+        out = torch._scaled_mm(a, b.t(), **scales, out_dtype=dtype, use_fast_accum=fast)
+        return out if out.shape[0] == rows else out[:rows]
+    return (a.float() @ b.float().t() * (inverse[slot_a, 0] * inverse[slot_b, 0])).to(dtype)
 
 
 def forward_product(x8: Tensor, product: Product, dtype: torch.dtype, out: bool) -> Tensor:

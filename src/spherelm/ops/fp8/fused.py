@@ -12,6 +12,7 @@ from torch import Tensor
 
 from spherelm.ops.fp8.casts import padded
 from spherelm.ops.fp8.held import E4M3, E5M2
+from spherelm.ops.fp8.operator import operator
 from spherelm.ops.triton import fp8_qkv, fp8_residual, fp8_swiglu
 
 
@@ -19,7 +20,12 @@ def _both(s_u: Tensor | None, s_nu: Tensor | None) -> tuple[Tensor, Tensor] | No
     return None if s_u is None or s_nu is None else (s_u.contiguous(), s_nu.contiguous())
 
 
-@torch.library.custom_op("spherelm::fp8_swiglu", mutates_args=())
+def _swiglu_like(packed, s_u, s_nu, scale, amax, slot, sees):
+    rows, F = packed.shape[0], packed.shape[1] // 2
+    return packed.new_empty(rows, F, dtype=E4M3), packed.new_empty(F, padded(rows), dtype=E4M3)
+
+
+@operator("fp8_swiglu", fake=_swiglu_like)
 def swiglu(
     packed: Tensor, s_u: Tensor | None, s_nu: Tensor | None, scale: Tensor, amax: Tensor,
     slot: int, sees: bool,
@@ -29,13 +35,16 @@ def swiglu(
     return fp8_swiglu.swiglu(packed, _both(s_u, s_nu), scale[slot], seen, E4M3)
 
 
-@swiglu.register_fake
-def _(packed, s_u, s_nu, scale, amax, slot, sees):
-    rows, F = packed.shape[0], packed.shape[1] // 2
-    return packed.new_empty(rows, F, dtype=E4M3), packed.new_empty(F, padded(rows), dtype=E4M3)
+def _swiglu_backward_like(packed, s_u, s_nu, grad, scale, amax, slot):
+    rows, width = packed.shape
+    return (
+        packed.new_empty(rows, width, dtype=E5M2),
+        packed.new_empty(width, padded(rows), dtype=E5M2),
+        packed.new_empty(0 if s_u is None else width, dtype=torch.float32),
+    )
 
 
-@torch.library.custom_op("spherelm::fp8_swiglu_backward", mutates_args=())
+@operator("fp8_swiglu_backward", fake=_swiglu_backward_like)
 def swiglu_backward(
     packed: Tensor, s_u: Tensor | None, s_nu: Tensor | None, grad: Tensor, scale: Tensor,
     amax: Tensor, slot: int,
@@ -46,17 +55,19 @@ def swiglu_backward(
     )
 
 
-@swiglu_backward.register_fake
-def _(packed, s_u, s_nu, grad, scale, amax, slot):
-    rows, width = packed.shape
+def _qkv_backward_like(
+    packed, table, s_qk, inverse, grad_q, grad_k, grad_v, qk_norm, scale, amax, slot
+):
+    batch, T, heads, K = grad_q.shape
+    rows, width = batch * T, (heads + 2 * grad_k.shape[2]) * K
     return (
-        packed.new_empty(rows, width, dtype=E5M2),
-        packed.new_empty(width, padded(rows), dtype=E5M2),
-        packed.new_empty(0 if s_u is None else width, dtype=torch.float32),
+        grad_q.new_empty(rows, width, dtype=E5M2),
+        grad_q.new_empty(width, padded(rows), dtype=E5M2),
+        grad_q.new_empty(0 if s_qk is None else grad_k.shape[2] * K, dtype=torch.float32),
     )
 
 
-@torch.library.custom_op("spherelm::fp8_qkv_backward", mutates_args=())
+@operator("fp8_qkv_backward", fake=_qkv_backward_like)
 def qkv_backward(
     packed: Tensor | None, table: Tensor, s_qk: Tensor | None, inverse: Tensor | None,
     grad_q: Tensor, grad_k: Tensor, grad_v: Tensor, qk_norm: bool, scale: Tensor, amax: Tensor,
@@ -69,18 +80,12 @@ def qkv_backward(
     )
 
 
-@qkv_backward.register_fake
-def _(packed, table, s_qk, inverse, grad_q, grad_k, grad_v, qk_norm, scale, amax, slot):
-    batch, T, heads, K = grad_q.shape
-    rows, width = batch * T, (heads + 2 * grad_k.shape[2]) * K
-    return (
-        grad_q.new_empty(rows, width, dtype=E5M2),
-        grad_q.new_empty(width, padded(rows), dtype=E5M2),
-        grad_q.new_empty(0 if s_qk is None else grad_k.shape[2] * K, dtype=torch.float32),
-    )
+def _update_backward_like(h, y, alpha, grad, more, scale, amax, slot):
+    like = torch.empty_like(h, memory_format=torch.contiguous_format)
+    return like, h.new_empty(h.shape, dtype=E5M2), h.new_empty(h.shape[-1], dtype=torch.float32)
 
 
-@torch.library.custom_op("spherelm::fp8_update_backward", mutates_args=())
+@operator("fp8_update_backward", fake=_update_backward_like)
 def update_backward(
     h: Tensor, y: Tensor, alpha: Tensor, grad: Tensor, more: Tensor | None, scale: Tensor,
     amax: Tensor, slot: int,
@@ -90,9 +95,3 @@ def update_backward(
         h.contiguous(), y, alpha.contiguous(), grad.contiguous(),
         None if more is None else more.contiguous(), scale[slot], amax[slot], E5M2,
     )  # fmt: skip
-
-
-@update_backward.register_fake
-def _(h, y, alpha, grad, more, scale, amax, slot):
-    like = torch.empty_like(h, memory_format=torch.contiguous_format)
-    return like, h.new_empty(h.shape, dtype=E5M2), h.new_empty(h.shape[-1], dtype=torch.float32)

@@ -15,7 +15,7 @@ Scales are powers of two, so that they themselves round nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -28,8 +28,11 @@ LARGEST = {E4M3: 448.0, E5M2: 57344.0}
 
 INPUT, MATRIX, GRADIENT = range(3)
 """The operands of a product, in the order of their scales."""
-SLOTS = 6
-"""Three operands of two products."""
+SLOTS = 8
+"""Three operands of two products, and two more: rows of 32 bytes, since torch.compile would copy
+what does not begin at a multiple of 16."""
+ALIGNED = 4
+"""Numbers of float32 in 16 bytes."""
 
 UNIT_SCALE = 256.0
 """For numbers of at most 1: the largest power of two that e4m3 (up to 448) still holds. A typical
@@ -48,11 +51,11 @@ class Product(NamedTuple):
     """One of the two products of a part, as its operations see it; the first slot is `slot`."""
 
     scale: Tensor
-    """(6,): what operands are multiplied with before they are rounded."""
+    """(8,): what operands are multiplied with before they are rounded."""
     inverse: Tensor
-    """(6,): 1 / scale."""
+    """(8, 4): 1 / scale, each in 16 bytes of its own, as cuBLAS wants them."""
     amax: Tensor
-    """(6,): the largest numbers since scales were made. Operators write here behind the back of
+    """(8,): the largest numbers since scales were made. Operators write here behind the back of
     torch.compile: nothing in a graph reads it, and a graph that knew would copy it."""
     matrix: Tensor
     """(n, D) in eight bits."""
@@ -84,10 +87,12 @@ class Held(nn.Module):
         self.sphere, self.forks = sphere, forks
         self.keep = False
         """Whether matrices are known to be those that were rounded last."""
+        self.filled = False
+        """Whether they have been rounded for the pass that is under way."""
         first = UNIT_SCALE if sphere else FIRST_INPUT_SCALE
-        scale = torch.tensor([first, UNIT_SCALE, 0.0] * 2)
+        scale = torch.tensor([first, UNIT_SCALE, 0.0] * 2 + [1.0] * 2)
         self.register_buffer("scale", scale, persistent=False)
-        self.register_buffer("inverse", torch.ones(SLOTS), persistent=False)
+        self.register_buffer("inverse", torch.ones(SLOTS, ALIGNED), persistent=False)
         self.register_buffer("amax", torch.zeros(SLOTS), persistent=False)
         for name in ("matrix_0", "matrix_1", "turned_0", "turned_1"):
             self.register_buffer(name, torch.empty(0, dtype=E4M3), persistent=False)
@@ -119,31 +124,31 @@ class Held(nn.Module):
         """What a checkpoint of training must keep."""
         return {"scale": self.scale, "amax": self.amax}
 
-    @torch.no_grad()
-    def fill(self, products: tuple[list[Tensor], list[Tensor]], fused: bool) -> None:
-        """Round the matrices of both products, as they are now."""
+    def room(self, products: Sequence[Sequence[Tensor]]) -> None:
+        """Have room for the matrices of both products, where there is none yet."""
         for which, matrices in enumerate(products):
             device, D = matrices[0].device, matrices[0].shape[1]
-            rows = sum(m.shape[0] for m in matrices)
-            there = getattr(self, f"matrix_{which}")
+            rows, there = sum(m.shape[0] for m in matrices), getattr(self, f"matrix_{which}")
             if there.shape != (rows, D) or there.device != device:
                 setattr(self, f"matrix_{which}", torch.empty(rows, D, dtype=E4M3, device=device))
                 setattr(self, f"turned_{which}", torch.empty(D, rows, dtype=E4M3, device=device))
-            slot = 3 * which + MATRIX
-            if not self.sphere:
-                largest = torch.stack([torch.linalg.vector_norm(m, torch.inf) for m in matrices])
-                self._set_scale(slot, power_of_two(LARGEST[E4M3] / largest.max().float()))
-            where = getattr(self, f"matrix_{which}"), getattr(self, f"turned_{which}")
-            if fused:
-                from spherelm.ops.triton.fp8_cast import cast_matrices_
 
-                cast_matrices_(matrices, self.scale[slot], *where)
-                continue
-            scaled = torch.cat([m.float() for m in matrices]) * self.scale[slot]
+    @torch.no_grad()
+    def fill(self, products: Sequence[Sequence[Tensor]], fused: bool) -> None:
+        """Round the matrices of both products, as they are now."""
+        self.room(products)
+        if not self.sphere:
+            for which, scale in enumerate(matrix_scales([products])[0].unbind()):
+                self._set_scale(3 * which + MATRIX, scale)
+        if fused:
+            fill_at_once([self], [products])
+            return
+        for which, matrices in enumerate(products):
+            scaled = torch.cat([m.float() for m in matrices]) * self.scale[3 * which + MATRIX]
             rounded = scaled.clamp(-LARGEST[E4M3], LARGEST[E4M3]).to(E4M3)
             # Not `copy_` on the buffer itself: autograd would call the same numbers a change.
-            where[0].data.copy_(rounded)
-            where[1].data.copy_(rounded.t())
+            getattr(self, f"matrix_{which}").data.copy_(rounded)
+            getattr(self, f"turned_{which}").data.copy_(rounded.t())
 
     def _set_scale(self, slot: int, scale: Tensor) -> None:
         self.scale.data[slot] = scale
@@ -151,23 +156,54 @@ class Held(nn.Module):
 
 
 @torch.no_grad()
-def advance(held: list[Held], tokens: int, bounds: Tensor | None = None) -> None:
+def fill_at_once(held: Sequence[Held], products: Sequence[Sequence[Sequence[Tensor]]]) -> None:
+    """Round the matrices of all these parts, two products each, by one launch of a kernel."""
+    from spherelm.ops.triton.fp8_cast import Matrices, cast_matrices_
+
+    todo = []
+    for h, (going_in, coming_out) in zip(held, products, strict=True):
+        todo.append(Matrices(going_in, h.scale[MATRIX], h.matrix_0, h.turned_0))
+        todo.append(Matrices(coming_out, h.scale[3 + MATRIX], h.matrix_1, h.turned_1))
+    cast_matrices_(todo)
+
+
+def matrix_scales(products: Sequence[Sequence[Sequence[Tensor]]]) -> Tensor:
+    """The scales of GPT's matrices, from the largest number of each product: (parts, 2)"""
+    matrices = [m for part in products for product in part for m in product]
+    largest = torch.stack(torch._foreach_norm(matrices, torch.inf)).float()
+    counts = [len(product) for part in products for product in part]
+    largest = torch.stack([of_one.max() for of_one in largest.split(counts)])
+    return power_of_two(LARGEST[E4M3] / largest).view(-1, 2)
+
+
+@torch.no_grad()
+def advance(
+    held: Sequence[Held],
+    tokens: int,
+    bounds: Tensor | None = None,
+    of_matrices: Tensor | None = None,
+) -> None:
     """New scales from the largest numbers that were seen with the old ones; those start anew.
 
     A number that was not seen leaves its scale as it is: to call this twice does nothing more.
     `tokens`: of the batch, for gradients that nobody has seen yet. `bounds`: the scales of the
-    inputs of W_oMLP, the second of each two parts, where they are known.
+    inputs of W_oMLP, the second of each two parts, where they are known; `of_matrices`: those of
+    GPT's matrices, (parts, 2).
     """
     scale, amax = (torch.stack([getattr(h, name) for h in held]) for name in ("scale", "amax"))
-    limits = (LARGEST[E4M3] / HEADROOM[INPUT], 1.0, LARGEST[E5M2] / HEADROOM[GRADIENT])
-    wanted = power_of_two(torch.tensor(limits * 2, device=scale.device) / amax)
+    by_operand = (LARGEST[E4M3] / HEADROOM[INPUT], 1.0, LARGEST[E5M2] / HEADROOM[GRADIENT])
+    limits = torch.tensor([*by_operand * 2, 1.0, 1.0], device=scale.device)
+    wanted = power_of_two(limits / amax)
     scale = torch.where(amax > 0, wanted, scale)
     guess = FIRST_GRADIENT_SCALE * 2 ** (tokens - 1).bit_length()
     scale = torch.where(scale > 0, scale, guess)
     if bounds is not None:
         scale[1::2, 3 + INPUT] = bounds
+    if of_matrices is not None:
+        scale[:, MATRIX : 3 + MATRIX + 1 : 3] = of_matrices
     # New tensors, not new numbers: the backward of an earlier pass still needs the scales of its.
-    rows = zip(scale.unbind(), (1 / scale).unbind(), torch.zeros_like(amax).unbind(), strict=True)
+    inverse = (1 / scale)[..., None].repeat(1, 1, ALIGNED)
+    rows = zip(scale.unbind(), inverse.unbind(), torch.zeros_like(amax).unbind(), strict=True)
     for h, row in zip(held, rows, strict=True):
         h.scale, h.inverse, h.amax = row
 

@@ -15,12 +15,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.fp8_cast import LARGEST, note_largest, padded, rounded, store_both
+from spherelm.ops.triton.fp8_cast import (
+    LARGEST,
+    as_bytes,
+    load_tile,
+    note_largest,
+    padded,
+    store_both,
+)
 from spherelm.ops.triton.qk import _inverse_length, _turn
 from spherelm.ops.triton.tiles import power_of_two, sum_rows
 
-_TILE, _WARPS = 4096, 4
-"""Numbers of one half of the pairs that a program holds."""
+_TILE, _WALK, _STAGES, _WARPS = 1024, 8, 1, 4
+"""Numbers of one half of the pairs that a program holds at a time, and how often it does."""
 
 
 @triton.jit
@@ -31,9 +38,11 @@ def qkv_backward_kernel_8(
     q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
     v_stride_b, v_stride_t, v_stride_h,
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
-    LARGEST: tl.constexpr, TOKENS: tl.constexpr, HALF: tl.constexpr,
+    LARGEST: tl.constexpr, EVEN: tl.constexpr, TOKENS: tl.constexpr, HALF: tl.constexpr,
+    WALK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    tile, head = tl.program_id(0) // (H + 2 * G), tl.program_id(0) % (H + 2 * G)
+    """A program walks over WALK tiles of tokens of one head of q, k or v."""
+    walk, head = tl.program_id(0) // (H + 2 * G), tl.program_id(0) % (H + 2 * G)
     is_q, is_v = head < H, head >= H + G
     if is_q:
         grad_ptr = grad_q_ptr
@@ -45,60 +54,71 @@ def qkv_backward_kernel_8(
         grad_ptr = grad_k_ptr - H * k_stride_h
         stride_b, stride_t, stride_h = k_stride_b, k_stride_t, k_stride_h
 
-    token = tile * TOKENS + tl.arange(0, TOKENS)
     column = tl.arange(0, HALF)
-    mask = (token < tokens)[:, None] & (column < K // 2)[None, :]
-    token_64 = token.to(tl.int64)
-    at = token_64 // T * stride_b + token_64 % T * stride_t + head * stride_h
-    at = grad_ptr + at[:, None] + column[None, :]
-    g_first = tl.load(at, mask=mask, other=0.0).to(tl.float32)
-    g_second = tl.load(at + K // 2, mask=mask, other=0.0).to(tl.float32)
-    if not is_v:
-        angle = table_ptr + (token_64 % table_rows * (K // 2))[:, None] + column[None, :]
-        cos = tl.load(angle, mask=mask, other=0.0).to(tl.float32)
-        sin = tl.load(angle + table_stride, mask=mask, other=0.0).to(tl.float32)
-        if SPHERE:
-            # q is kept as it was projected, k as the unit vector it became.
-            here = packed_ptr + (token_64 * ((H + 2 * G) * K) + head * K)[:, None] + column[None, :]
-            first = tl.load(here, mask=mask, other=0.0).to(tl.float32)
-            second = tl.load(here + K // 2, mask=mask, other=0.0).to(tl.float32)
-            inverse = tl.full((TOKENS,), 1.0, tl.float32)
-            if is_q:
-                first, second = _turn(first, second, cos, sin)
-                if NORM:
-                    inverse = _inverse_length(first, second)
-                    first, second = first * inverse[:, None], second * inverse[:, None]
-                sums = partial_ptr + (tl.cast(tile, tl.int64) * H + head) * K + column
-                tl.store(sums, tl.sum(g_first * first, axis=0), mask=column < K // 2)
-                tl.store(sums + K // 2, tl.sum(g_second * second, axis=0), mask=column < K // 2)
-                factor = s_qk_ptr + head // (H // G) * K + column
-                s_first = tl.load(factor, mask=column < K // 2, other=0.0).to(tl.float32)
-                s_second = tl.load(factor + K // 2, mask=column < K // 2, other=0.0).to(tl.float32)
-                g_first *= (s_first * s_first)[None, :]
-                g_second *= (s_second * s_second)[None, :]
-            elif NORM:
-                stored = inverse_ptr + token_64 * G + head - H
-                inverse = tl.load(stored, mask=token < tokens, other=1.0)
-            if NORM:
-                dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
-                g_first = (g_first - first * dot[:, None]) * inverse[:, None]
-                g_second = (g_second - second * dot[:, None]) * inverse[:, None]
-        g_first, g_second = _turn(g_first, g_second, cos, -sin)
-    note_largest(amax_ptr, tl.maximum(tl.abs(g_first), tl.abs(g_second)))
+    inside = column < K // 2
     scale = tl.load(scale_ptr)
+    s_first = tl.full((HALF,), 1.0, tl.float32)
+    s_second = tl.full((HALF,), 1.0, tl.float32)
+    if SPHERE:
+        factor = s_qk_ptr + head // (H // G) * K + column
+        s_first = tl.load(factor, mask=inside & is_q, other=1.0).to(tl.float32)
+        s_second = tl.load(factor + K // 2, mask=inside & is_q, other=1.0).to(tl.float32)
+    sum_first = tl.zeros((TOKENS, HALF), tl.float32)
+    sum_second = tl.zeros((TOKENS, HALF), tl.float32)
+    largest = tl.zeros((TOKENS,), tl.float32)
     width = (H + 2 * G) * K
     out_ptr += head * K
     turned_ptr += tl.cast(head * K, tl.int64) * turned_rows
-    g_first = rounded(g_first, scale, LARGEST, out_ptr.dtype.element_ty)
-    store_both(
-        out_ptr, turned_ptr, g_first, token, column, tokens, K // 2, width, turned_rows,
-        turned_rows,
-    )  # fmt: skip
-    g_second = rounded(g_second, scale, LARGEST, out_ptr.dtype.element_ty)
-    store_both(
-        out_ptr + K // 2, turned_ptr + tl.cast(K // 2, tl.int64) * turned_rows, g_second, token,
-        column, tokens, K // 2, width, turned_rows, turned_rows,
-    )  # fmt: skip
+    for step in tl.range(0, WALK, num_stages=STAGES):
+        token = (walk * WALK + step) * TOKENS + tl.arange(0, TOKENS)
+        mask = (token < tokens)[:, None] & inside[None, :]
+        token_64 = token.to(tl.int64)
+        at = token_64 // T * stride_b + token_64 % T * stride_t + head * stride_h
+        at = grad_ptr + at[:, None] + column[None, :]
+        g_first, g_second = load_tile(at, mask, EVEN), load_tile(at + K // 2, mask, EVEN)
+        if not is_v:
+            angle = table_ptr + (token_64 % table_rows * (K // 2))[:, None] + column[None, :]
+            cos, sin = load_tile(angle, mask, EVEN), load_tile(angle + table_stride, mask, EVEN)
+            if SPHERE:
+                # q is kept as it was projected, k as the unit vector it became.
+                here = packed_ptr + (token_64 * width + head * K)[:, None] + column[None, :]
+                first, second = load_tile(here, mask, EVEN), load_tile(here + K // 2, mask, EVEN)
+                inverse = tl.full((TOKENS,), 1.0, tl.float32)
+                if is_q:
+                    first, second = _turn(first, second, cos, sin)
+                    if NORM:
+                        inverse = _inverse_length(first, second)
+                        first, second = first * inverse[:, None], second * inverse[:, None]
+                    sum_first += g_first * first
+                    sum_second += g_second * second
+                    g_first *= (s_first * s_first)[None, :]
+                    g_second *= (s_second * s_second)[None, :]
+                elif NORM:
+                    stored = inverse_ptr + token_64 * G + head - H
+                    inverse = tl.load(stored, mask=token < tokens, other=1.0)
+                if NORM:
+                    dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
+                    g_first = (g_first - first * dot[:, None]) * inverse[:, None]
+                    g_second = (g_second - second * dot[:, None]) * inverse[:, None]
+            g_first, g_second = _turn(g_first, g_second, cos, -sin)
+        g_first *= scale
+        g_second *= scale
+        either = tl.maximum(tl.abs(g_first), tl.abs(g_second))
+        largest = tl.maximum(largest, tl.max(either, axis=1))
+        store_both(
+            out_ptr, turned_ptr, g_first, token, column, tokens, K // 2, width, turned_rows,
+            turned_rows, LARGEST, EVEN,
+        )  # fmt: skip
+        store_both(
+            out_ptr + K // 2, turned_ptr + tl.cast(K // 2, tl.int64) * turned_rows, g_second,
+            token, column, tokens, K // 2, width, turned_rows, turned_rows, LARGEST, EVEN,
+        )  # fmt: skip
+    if SPHERE:  # noqa: SIM102 (known when compiling; is_q is not)
+        if is_q:
+            sums = partial_ptr + (tl.cast(walk, tl.int64) * H + head) * K + column
+            tl.store(sums, tl.sum(sum_first, axis=0), mask=inside)
+            tl.store(sums + K // 2, tl.sum(sum_second, axis=0), mask=inside)
+    note_largest(amax_ptr, largest / scale)
 
 
 def qkv_backward(
@@ -125,15 +145,17 @@ def qkv_backward(
     per_tile = max(1, _TILE // half)
     out = torch.empty(tokens, all_heads * K, dtype=dtype, device=device)
     turned = torch.empty(all_heads * K, padded(tokens), dtype=dtype, device=device)
-    tiles = triton.cdiv(turned.shape[1], per_tile)
-    partial = torch.empty(tiles if sphere else 0, heads * K, dtype=torch.float32, device=device)
-    qkv_backward_kernel_8[(tiles * all_heads,)](
+    walks = triton.cdiv(turned.shape[1], per_tile * _WALK)
+    partial = torch.empty(walks if sphere else 0, heads * K, dtype=torch.float32, device=device)
+    qkv_backward_kernel_8[(walks * all_heads,)](
         grad_q if packed is None else packed, table, table if s_qk is None else s_qk,
-        table if inverse is None else inverse, grad_q, grad_k, grad_v, out, turned, partial, scale,
-        amax, tokens, T, table.shape[1], table.stride(0), turned.shape[1],
+        table if inverse is None else inverse, grad_q, grad_k, grad_v, as_bytes(out),
+        as_bytes(turned), partial, scale, amax, tokens, T, table.shape[1], table.stride(0),
+        turned.shape[1],
         *grad_q.stride()[:3], *grad_k.stride()[:3], *grad_v.stride()[:3],
         H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere, LARGEST=LARGEST[dtype],
-        TOKENS=per_tile, HALF=half, num_warps=_WARPS,
+        EVEN=tokens % (per_tile * _WALK) == 0 and 2 * half == K,
+        TOKENS=per_tile, HALF=half, WALK=_WALK, STAGES=_STAGES, num_warps=_WARPS,
     )  # fmt: skip
     if not sphere:
         return out, turned, partial.view(0)

@@ -17,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from spherelm.ops.reference import NORM_EPS
-from spherelm.ops.triton.fp8_cast import LARGEST, rounded
+from spherelm.ops.triton.fp8_cast import LARGEST, as_bytes, rounded
 from spherelm.ops.triton.tiles import load_row, power_of_two, programs, store_row, sum_rows, warps
 
 _EPS = tl.constexpr(NORM_EPS)
@@ -53,7 +53,7 @@ def residual_backward_kernel_8(
         grad_y = (grad_b - b * tl.sum(b * grad_b)) * inverse_y
         largest = tl.maximum(largest, tl.abs(grad_y))
         store_row(grad_h_ptr, row, D, columns, mask, grad_m - grad_b)
-        grad_y = rounded(grad_y, scale, LARGEST, grad_y_ptr.dtype.element_ty)
+        grad_y = rounded(grad_y * scale, LARGEST)
         store_row(grad_y_ptr, row, D, columns, mask, grad_y)
     tl.store(partial_ptr + program * D + columns, grad_alpha, mask=mask)
     tl.atomic_max(amax_ptr, tl.max(largest), sem="relaxed")
@@ -73,8 +73,8 @@ def residual_backward(
     grad_y = torch.empty(rows, D, dtype=dtype, device=h.device)
     partial = torch.empty(count, D, dtype=torch.float32, device=h.device)
     residual_backward_kernel_8[(count,)](
-        h, y, alpha, grad, grad if more is None else more, grad_h, grad_y, partial, scale, amax,
-        rows, D, LARGEST=LARGEST[dtype], MORE=more is not None,
+        h, y, alpha, grad, grad if more is None else more, grad_h, as_bytes(grad_y), partial, scale,
+        amax, rows, D, LARGEST=LARGEST[dtype], MORE=more is not None,
         BLOCK=power_of_two(D), num_warps=warps(D, _PER_THREAD),
     )  # fmt: skip
     return grad_h, grad_y, sum_rows(partial)
