@@ -42,7 +42,7 @@ def model_in_8_bits(
     arch: Arch, kernels: Kernels = "reference", device: str = "cpu", **fields: object
 ) -> Transformer:
     config: dict[str, object] = {
-        "vocab_size": 61, "d_model": 64, "n_layers": 2, "n_heads": 2, "context": 23, "d_mlp": 96,
+        "vocab_size": 61, "d_model": 32, "n_layers": 2, "n_heads": 2, "context": 23, "d_mlp": 48,
     }  # fmt: skip
     torch.manual_seed(0)
     model = Transformer(
@@ -108,7 +108,10 @@ def test_fused_is_plain(variant: str, device: str) -> None:
 
 @pytest.mark.parametrize(
     ("arch", "device"),
-    [("ngpt", "cpu"), *(pytest.param(a, "cuda", marks=pytest.mark.gpu) for a in ("gpt", "ngpt"))],
+    [
+        pytest.param("ngpt", "cpu", marks=pytest.mark.slow),
+        *(pytest.param(arch, "cuda", marks=pytest.mark.gpu) for arch in ("gpt", "ngpt")),
+    ],
 )
 def test_compiled_is_eager(arch: Arch, device: str) -> None:
     """One graph for all layers, and the same numbers to the bit."""
@@ -152,8 +155,8 @@ def test_nothing_in_the_forward_pass_of_ngpt_can_be_too_large(
 ) -> None:
     """All of h in one coordinate, rows of matrices along it, and large factors: the worst there is
     still fits, since the scales come from what unit vectors and factors can give at most."""
-    model = model_in_8_bits("ngpt", d_mlp=64, n_layers=1)
-    along = torch.zeros(64)
+    model = model_in_8_bits("ngpt", n_layers=1)
+    along = torch.zeros(32)
     along[3] = 1
     for name, p in model.named_parameters():
         if p.ndim == 2:
@@ -185,7 +188,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> dict[int, list[Tensor]]:
 def test_scales_follow_what_was_seen() -> None:
     held = [Held(sphere=True, forks=False), Held(sphere=False, forks=False)]
     advance(held, tokens=1000)
-    assert held[0].scale.tolist() == [256, 256, 32 * 1024] * 2  # of 1000 tokens, as a guess
+    assert held[0].scale[:6].tolist() == [256, 256, 32 * 1024] * 2  # of 1000 tokens, as a guess
     held[0].amax[GRADIENT] = 3e-5
     before = held[1].scale.clone()
     advance(held, tokens=1000)
@@ -218,7 +221,7 @@ def test_a_step_in_parts_rounds_its_matrices_once(
     model = model_in_8_bits(arch)
     tokens, targets = batch(model)
     for part in range(2):
-        keep_rounded(model, part > 0)
+        keep_rounded(model.layers, part > 0)
         scales = {name: t.clone() for name, t in scaling_state(model).items()}
         model.loss(tokens[part : part + 1], targets[part : part + 1]).backward()  # type: ignore[no-untyped-call]
         if part:
@@ -228,7 +231,7 @@ def test_a_step_in_parts_rounds_its_matrices_once(
                 if name.endswith("scale")
             )
     assert len(filled) == 4  # two parts of two blocks
-    keep_rounded(model, False)
+    keep_rounded(model.layers, False)
     model.loss(tokens, targets)
     assert len(filled) == 8
 

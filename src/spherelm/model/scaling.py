@@ -103,10 +103,8 @@ def _largest_factors(scales: list[Any]) -> Tensor:
     return stored.abs() * abs(config.init / config.scale)
 
 
-def keep_rounded(model: nn.Module, keep: bool) -> None:
+def keep_rounded(blocks: Sequence[Any], keep: bool) -> None:
     """Whether matrices are known to be what they were in the last pass: true from the second part
     of a step's batch on. Rounded matrices and scales are then kept."""
-    from spherelm.ops.fp8.held import held_by
-
-    for held in held_by(model).values():
-        held.keep = keep
+    for part in parts_of(blocks):
+        part.held.keep = keep

@@ -254,7 +254,7 @@ class Trainer:
         for number, part in enumerate(parts, start=1):
             self._at(f"micro-batch {number}")
             if self.rounds:
-                keep_rounded(model, number > 1)
+                keep_rounded(model.layers, number > 1)
             if isinstance(model, FSDPModule):
                 # Every part's gradients are reduced to our rows: whole ones would be 4 bytes a
                 # weight (25 GiB at 7B). Only the sum between groups of HSDP waits for the last.
@@ -265,7 +265,7 @@ class Trainer:
             (loss / batch.targets.numel()).backward()
             total += loss.detach()
         if self.rounds:
-            keep_rounded(model, False)
+            keep_rounded(model.layers, False)
             agree_on_largest(model, self.processes)
         return total / (batch.targets.numel() * self.processes.world_size)
 

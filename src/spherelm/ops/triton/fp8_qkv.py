@@ -145,7 +145,8 @@ def qkv_backward(
     per_tile = max(1, _TILE // half)
     out = torch.empty(tokens, all_heads * K, dtype=dtype, device=device)
     turned = torch.empty(all_heads * K, padded(tokens), dtype=dtype, device=device)
-    walks = triton.cdiv(turned.shape[1], per_tile * _WALK)
+    walk = min(_WALK, triton.cdiv(turned.shape[1], per_tile))
+    walks = triton.cdiv(turned.shape[1], per_tile * walk)
     partial = torch.empty(walks if sphere else 0, heads * K, dtype=torch.float32, device=device)
     qkv_backward_kernel_8[(walks * all_heads,)](
         grad_q if packed is None else packed, table, table if s_qk is None else s_qk,
@@ -154,8 +155,8 @@ def qkv_backward(
         turned.shape[1],
         *grad_q.stride()[:3], *grad_k.stride()[:3], *grad_v.stride()[:3],
         H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere, LARGEST=LARGEST[dtype],
-        EVEN=tokens % (per_tile * _WALK) == 0 and 2 * half == K,
-        TOKENS=per_tile, HALF=half, WALK=_WALK, STAGES=_STAGES, num_warps=_WARPS,
+        EVEN=tokens % (per_tile * walk) == 0 and 2 * half == K,
+        TOKENS=per_tile, HALF=half, WALK=walk, STAGES=_STAGES, num_warps=_WARPS,
     )  # fmt: skip
     if not sphere:
         return out, turned, partial.view(0)

@@ -150,15 +150,16 @@ def swiglu_backward(
     rows, F = grad.shape
     out = torch.empty(rows, 2 * F, dtype=dtype, device=packed.device)
     turned = torch.empty(2 * F, padded(rows), dtype=dtype, device=packed.device)
-    walks = triton.cdiv(turned.shape[1], _B_ROWS * _B_WALK)
+    walk = min(_B_WALK, triton.cdiv(turned.shape[1], _B_ROWS))
+    walks = triton.cdiv(turned.shape[1], _B_ROWS * walk)
     s_u, s_nu = (packed, packed) if factors is None else factors
     sums = 0 if factors is None else walks
     partial = torch.empty(sums, 2 * F, dtype=torch.float32, device=packed.device)
     swiglu_backward_kernel_8[(walks * triton.cdiv(F, _B_COLUMNS),)](
         packed, s_u, s_nu, grad, as_bytes(out), as_bytes(turned), partial, scale, amax,
         rows, F, turned.shape[1], LARGEST=LARGEST[dtype], SCALED=factors is not None,
-        EVEN=rows % (_B_ROWS * _B_WALK) == 0 and F % _B_COLUMNS == 0,
-        ROWS=_B_ROWS, COLUMNS=_B_COLUMNS, WALK=_B_WALK,
+        EVEN=rows % (_B_ROWS * walk) == 0 and F % _B_COLUMNS == 0,
+        ROWS=_B_ROWS, COLUMNS=_B_COLUMNS, WALK=walk,
         STAGES=_B_STAGES, num_warps=_B_WARPS,
     )  # fmt: skip
     return out, turned, partial.view(0) if factors is None else sum_rows(partial)
