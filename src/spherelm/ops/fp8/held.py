@@ -16,6 +16,7 @@ Scales are powers of two, so that they themselves round nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -171,9 +172,19 @@ def matrix_scales(products: Sequence[Sequence[Sequence[Tensor]]]) -> Tensor:
     """The scales of GPT's matrices, from the largest number of each product: (parts, 2)"""
     matrices = [m for part in products for product in part for m in product]
     largest = torch.stack(torch._foreach_norm(matrices, torch.inf)).float()
-    counts = [len(product) for part in products for product in part]
-    largest = torch.stack([of_one.max() for of_one in largest.split(counts)])
+    counts = tuple(len(product) for part in products for product in part)
+    largest = largest[_members(counts, largest.device)].amax(1)
     return power_of_two(LARGEST[E4M3] / largest).view(-1, 2)
+
+
+@lru_cache(maxsize=16)
+def _members(counts: tuple[int, ...], device: torch.device) -> Tensor:
+    """The numbers of the matrices of each product, all of one length: one may stand twice."""
+    rows, first = [], 0
+    for count in counts:
+        rows.append([first + min(i, count - 1) for i in range(max(counts))])
+        first += count
+    return torch.tensor(rows, device=device)
 
 
 @torch.no_grad()
