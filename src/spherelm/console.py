@@ -83,7 +83,7 @@ def entries(title: str, items: Sequence[tuple[str, str]]) -> str:
         if width >= SIDE_BY_SIDE and len(head) + 2 <= indent:
             lines.append(f"{head:<{indent}}{explained[indent:]}")
         else:
-            lines += [head, explained] if meaning else [head]
+            lines += [line for line in (head.rstrip(), explained) if line]
     return "\n".join(lines)
 
 

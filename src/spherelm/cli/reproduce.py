@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.reproduce_flags import ReproduceFlags
-from spherelm.console import print_table, show
+from spherelm.console import entries, paragraph, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import given, parse
 from spherelm.validate import require_int, require_positive
@@ -87,24 +87,30 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
         return any(cost["runs"] for cost in each["costs"].values())
 
     def print_all() -> None:
+        listed = []
         for each in found:
             costs = [
                 f"{size.name} {size.cost(cost['hours'])} ({_runs(cost['runs'])})"
                 for size, cost in zip(shown, each["costs"].values(), strict=True)
             ]
-            print(f"{each['item']:<18}{each['source']}: {each['shows']}")
-            print(f"{'':<18}{' · '.join(costs) if any_runs(each) else 'nothing to train'}")
+            cost = " · ".join(costs) if any_runs(each) else "nothing to train"
+            listed += [(each["item"], f"{each['source']}: {each['shows']}"), ("", cost)]
         if flags.item in ("", registry.ALL):
-            print(
-                f"{registry.STUDY:<18}the study of docs/results/headline.md, with runs of its own"
-            )
-            print(f"{registry.ALL:<18}every item but {registry.STUDY}\n")
+            listed += [
+                (registry.STUDY, "the study of docs/results/headline.md, with runs of its own"),
+                (registry.ALL, f"every item but {registry.STUDY}"),
+            ]
+        print(entries("", listed))
+        print()
         print(
-            "Items share runs: what one has trained costs the next nothing. Not counted: the "
-            "start of each run, and what is measured after training."
+            paragraph(
+                "Items share runs: what one has trained costs the next nothing. Not counted: the "
+                "start of each run, and what is measured after training."
+            )
         )
         for size in shown:
-            print(f"{size.name}: {size.what}; {size.flops / 1e12:,.3g} TFLOP/s, {size.measured}")
+            speed = f"{size.flops / 1e12:,.3g} TFLOP/s, {size.measured}"
+            print(paragraph(f"{size.name}: {size.what}; {speed}"))
 
     return show({"items": found}, flags.json, print_all)
 

@@ -13,7 +13,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 VALUES = {
-    "FOLDER": ("out", "data", "path", "folder", "books", "results"),
+    "FOLDER": ("out", "data", "path", "folder", "books", "results", "records", "tasks_dir"),
     "FILE": ("config", "prompts", "prompt_file", "text", "inputs", "val"),
     "RUN": ("run", "runs", "models", "init_from"),
     "PRESET": ("preset",),
