@@ -19,7 +19,7 @@ from spherelm.cli import VERBS, main
 from spherelm.cli.bench import BENCHMARKS
 from spherelm.cli.eval import KINDS
 from spherelm.console import PLAIN
-from spherelm.flags import page
+from spherelm.flags import page, parse
 from spherelm.flags.fields import spellings
 
 PAGES = [
@@ -48,7 +48,7 @@ def test_a_page_fits_the_terminal_and_reads_forwards(
         assert f"usage: spherelm {verb}".strip() in text
         too_long = [line for line in text.split("\n") if len(line) > min(width, 100)]
         assert not too_long
-        assert not re.search(r"None|STR|INT\b|FLOAT|WORD|MISSING|default: (True|False|\))", text)
+        assert not re.search(r"None|STR|INT\b|FLOAT|MISSING|default: (True|False|\))", text)
         assert "Whether to" not in text
         assert not re.search(r"[^`]\B--no-", text), "both forms of a switch stand in one line"
     # The same words, wherever the lines end.
@@ -203,6 +203,25 @@ section.NAME: A factor. NAME is one of
   first   Of the first kind.
   second  Of the second.
   --section.NAME.init X  At the start. (default: 0.5 for first)"""
+
+
+@dataclass(frozen=True)
+class Words:
+    """Words alone."""
+
+    item: tyro.conf.Positional[str] = ""
+    """What to do; nothing for all of it."""
+    folder_of_things: str | None = None
+    """Called by its name."""
+
+
+def test_a_word_that_may_be_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    drawn = page.page(Words(), "verb", {}, frozenset())
+    assert drawn.startswith("usage: spherelm verb [ITEM] [options]")
+    assert "\n  --folder-of-things FOLDER-OF-THINGS\n" in drawn
+    assert parse(Words, ["x"], "verb") == Words("x")
+    assert parse(Words, [], "verb") == Words()
 
 
 def test_a_page_to_the_letter(monkeypatch: pytest.MonkeyPatch) -> None:

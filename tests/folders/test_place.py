@@ -168,7 +168,8 @@ def test_a_loop_of_links_a_file_and_a_forbidden_name(tmp_path: Path) -> None:
     (tmp_path / "two").symlink_to("one")
     (tmp_path / "file").touch()
     for name in ("one", "file", "file/below", "a\0b", "x" * 300):
-        with pytest.raises(UserError, match=r"is a file|cannot"):
+        # From Python 3.13 on, a loop of links is one that leads nowhere.
+        with pytest.raises(UserError, match=r"is a file|cannot|leads nowhere"):
             export(tmp_path / name, "new")
     assert {p.name for p in tmp_path.iterdir()} == {"one", "two", "file"}
 

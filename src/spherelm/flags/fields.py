@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 VALUES = {
     "FOLDER": ("out", "data", "path", "folder", "books", "results"),
     "FILE": ("config", "prompts", "prompt_file", "text", "inputs", "val"),
-    "RUN": ("run", "runs", "init_from"),
+    "RUN": ("run", "runs", "models", "init_from"),
     "PRESET": ("preset",),
     "SIZE": ("size", "sizes"),
     "TEXT": ("prompt", "stop"),
@@ -25,7 +25,7 @@ VALUES = {
     "PATTERN": ("only",),
     "TOKEN": ("end_of_document",),
 }
-"""How the value of a field is called, where it is a text."""
+"""How the value of a field is called, where it is a text; of any other field, by its name."""
 
 PATHS = frozenset(name for value in ("FOLDER", "FILE", "RUN") for name in VALUES[value]) - {
     "path",
@@ -108,7 +108,8 @@ class Kind:
         elif self.of in (int, float):
             word = "N" if self.of is int else "X"
         else:
-            word = next((value for value, names in VALUES.items() if name in names), "WORD")
+            own = dashed(name).upper()
+            word = next((value for value, names in VALUES.items() if name in names), own)
         return f"{word}..." if self.many else word
 
 

@@ -25,7 +25,9 @@ def page(flags: Any, verb: str, short_forms: Mapping[str, str], required: frozen
     words, must, may = [], [], []
     for field in in_order(kind):
         if is_positional(field):
-            words.append((word_of(kind, field.name), docs(kind)[field.name]))
+            word = word_of(kind, field.name)
+            typed = word if field.name in required else f"[{word}]"
+            words.append((typed, docs(kind)[field.name]))
         elif field.name in required:
             must.append(_entry(flags, field.name, note="required"))
         elif not dataclasses.is_dataclass(getattr(flags, field.name)):
