@@ -27,8 +27,8 @@ OTHER_PROGRAMS = {
 
 ONLY_PARSED = {
     r" hf:": "needs the network; tests/data/test_hub.py reads local datasets",
-    r"^spherelm bench |--train.precision fp8": "takes minutes or a GPU; tests/bench, tests/data and "
-    "tests/generation run smaller ones",
+    r"^spherelm bench |--train.precision fp8": "takes minutes or a GPU; tests/bench, tests/data "
+    "and tests/generation run smaller ones",
     r"^spherelm reproduce (?!.*--(?:list|redraw|dry-run))": "takes minutes to weeks; tests/paper "
     "rehearses it",
 }
