@@ -140,15 +140,29 @@ def test_eight_bits_are_near_the_truth(arch: Arch) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize(("fast", "bound"), [(False, 1e-5), (True, 2**-9)])
+def test_a_product_of_the_hardware_is_the_one_simulated(fast: bool, bound: float) -> None:
+    """Fast accumulation keeps some 13 bits of a sum, the other float32's."""
+    generator = torch.Generator().manual_seed(0)
+    a, b = (torch.randn(n, 512, generator=generator).mul(8).to(E4M3) for n in (46, 80))
+    inverse = torch.ones(2, 4)
+    simulated = casts.multiply(a, b, inverse, 0, 1, torch.float32, fast)
+    on_gpu = casts.multiply(a.cuda(), b.cuda(), inverse.cuda(), 0, 1, torch.float32, fast)
+    assert error(on_gpu.cpu(), simulated.double()) < bound
+
+
+@pytest.mark.gpu
 @ARCHS
-def test_products_of_the_hardware_are_those_simulated(arch: Arch) -> None:
+def test_gradients_of_the_hardware_are_those_simulated(
+    arch: Arch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without fast accumulation, whose sums let numbers near a tie round the other way."""
+    multiply = casts.multiply
+    monkeypatch.setattr(casts, "multiply", lambda *of: multiply(*of[:-1], False))
     on_gpu = gradients(model_in_8_bits(arch, "reference", "cuda"))
     simulated = gradients(model_in_8_bits(arch, "reference", "cpu"))
-    # Forward sums keep some 13 bits on Hopper (fast accumulation), so that numbers near a tie round
-    # the other way. 3.5 and 4.7 % was seen at d 64; noise of 2^-13 in the simulated products gives
-    # up to 7 % and 5 %, in the same parameters, while their order of summation gives nothing.
     for name, gradient in simulated.items():
-        assert error(on_gpu[name].cpu(), gradient.double()) < 0.1, name
+        assert error(on_gpu[name].cpu(), gradient.double()) < 2e-2, name
 
 
 def test_nothing_in_the_forward_pass_of_ngpt_can_be_too_large(
