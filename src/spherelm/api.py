@@ -19,7 +19,7 @@ from spherelm.generation.engine import Engine
 from spherelm.generation.sampling import Sampling
 from spherelm.generation.text import encode_prompt, generate_text
 from spherelm.ops.device import choose_device, uses_bf16
-from spherelm.ops.names import Precision
+from spherelm.ops.names import Dtype
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.saved import Loaded, load_model, to_device
 from spherelm.training.loop import TrainResult
@@ -116,7 +116,7 @@ def generate(
     stop: Sequence[str] = (),
     seed: int = 0,
     device: str = "auto",
-    dtype: Precision = "auto",
+    dtype: Dtype = "auto",
 ) -> str:
     """The text that follows `prompt`: at most `max_tokens` tokens, up to a string of `stop`.
 

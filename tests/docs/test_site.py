@@ -10,13 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser import CHROMIUM, Page, browser
 from tests.docs.pages import PAGES, ROOT
 
 pytest.importorskip("sphinx")
-try:
-    from tests.browser import CHROMIUM, Page, browser
-except ImportError:
-    from tests.inspect.browser import CHROMIUM, Page, browser
 
 MAKEFILE = (ROOT / "Makefile").read_text()
 

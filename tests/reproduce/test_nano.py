@@ -12,14 +12,15 @@ from spherelm.paper import registry, sizes
 from tests.reproduce.form import check_form
 
 LIMIT = 600.0
-"""Seconds that an item may take on two CPU cores."""
+"""Seconds that an item may take on two CPU cores. Counted are those of this process, which
+trains all of it: what others do on the cores meanwhile says nothing about an item."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", registry.NAMES)
 def test_an_item_completes_at_nano(name: str, tmp_path: Path) -> None:
-    began = time.monotonic()
+    began = time.process_time()
     out = tmp_path / "out"
     assert main(["reproduce", name, "--size", "nano", "--out", str(out)]) == 0
-    assert time.monotonic() - began < LIMIT
+    assert time.process_time() - began < LIMIT
     check_form(out / name, name, sizes.get("nano"))

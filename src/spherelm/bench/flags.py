@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+import tyro
+
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.ops.names import AttentionBackend
 from spherelm.validate import check_fields, require_int
 
-StepMode = Literal["kernels", "kernels-eager", "compiled", "compiled-model", "reference"]
+StepMode = Literal["kernels", "fp8", "kernels-eager", "compiled", "compiled-model", "reference"]
 DecodeMode = Literal["fused", "compiled", "graph", "eager"]
 
 
@@ -114,3 +116,22 @@ class DataFlags(BenchFlags):
     """Rounds of tokenizing, of which the best counts."""
     workers: int | None = None
     """Processes of `prepare` and threads of the library. Unset: all cores."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoundingFlags(BenchFlags):
+    """Shares of zeros and of largest numbers among the operands of eight-bit products."""
+
+    models: tyro.conf.Positional[tuple[str, ...]]
+    """Runs, or checkpoints of one."""
+    data: str | None = None
+    """Tokens to compute with. Unset: the run's own validation data."""
+    sequences: int = 8
+    """How many sequences, in one batch."""
+    device: str = "auto"
+    """cpu, cuda, or auto for the fastest there is."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.models:
+            raise UserError("name a run, or a checkpoint of one")

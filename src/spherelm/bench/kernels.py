@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from spherelm.bench.flags import KernelsFlags as Flags
+from spherelm.bench.fp8 import fp8_table, has_fp8, measure_fp8
 from spherelm.bench.report import Report, Table, environment
 from spherelm.bench.timing import Timing, measure
 from spherelm.model.rope import rope_table
@@ -57,7 +58,13 @@ def run(flags: Flags) -> Report:
         rows.append([r.operation, *times, f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"])
     columns = ["", "plain ms", "plain, compiled", "kernel", "GB/s of the best"]
     table = Table("Forward and backward: median (quartiles)", columns, rows)
-    return Report(environment(device), {"kernels": [asdict(r) for r in results]}, [table])
+    data: dict[str, Any] = {"kernels": [asdict(r) for r in results]}
+    tables = [table]
+    if has_fp8(device):
+        eight = measure_fp8(flags.tokens or 32768, flags.d_model or 1024, device, flags.repeats)
+        data["fp8"] = [asdict(r) for r in eight]
+        tables.append(fp8_table(eight))
+    return Report(environment(device), data, tables)
 
 
 def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:

@@ -13,11 +13,12 @@ from torch.profiler import ProfilerActivity, profile
 _PARTS = {
     "residual update": r"residual_",
     "RMSNorm": r"rms_norm",
-    "q and k": r"qk_|rotate",
+    "q and k": r"qk_|qkv_|rotate",
     "SwiGLU": r"swiglu|silu",
     "loss": r"cross_entropy|scale_rows|softmax|nll_loss",
     "optimizer": r"adamw|multi_tensor|foreach|lpnorm|fused_adam",
     "attention": r"fmha|flash|sdpa|attention|cudnn::fusion",
+    "rounding": r"cast_kernel|cast_matrix|turn_kernel",
     "products": r"gemm|nvjet|cutlass|::mm|::addmm|::bmm|_mm_|splitK",
     "embedding": r"embedding|index",
     "copies": r"memcpy|memset|copy|fill|::cat|CatArray",

@@ -5,7 +5,8 @@
 Forward, backward, clipping and optimizer, in one process on the same random tokens. Modes:
 
     kernels         our Triton kernels, blocks compiled: what `spherelm train` runs on CUDA
-    kernels-eager   the same without torch.compile
+    fp8             the same with the products of blocks in eight bits: train.precision = fp8
+    kernels-eager   as kernels, without torch.compile
     compiled        plain PyTorch, torch.compile on the blocks, torch's fused AdamW
     compiled-model  plain PyTorch, torch.compile on the whole model, torch's fused AdamW
     reference       plain PyTorch, not compiled: what runs on a CPU
@@ -34,7 +35,7 @@ from spherelm.model.flops import flops_per_token
 from spherelm.model.transformer import Transformer
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.choose import Choice
-from spherelm.ops.device import choose_device, in_precision
+from spherelm.ops.device import check_precision, choose_device, in_precision
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
 from spherelm.training.memory import check_fits
 from spherelm.training.parallel.shard import compile_blocks
@@ -42,6 +43,9 @@ from spherelm.training.parallel.shard import compile_blocks
 PEAK_FLOPS = 989e12
 """Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
 _TURNS = 4
+
+OURS = ("kernels", "fp8", "kernels-eager")
+"""Modes with our kernels."""
 
 
 @dataclass(frozen=True)
@@ -89,23 +93,29 @@ def run(flags: Flags) -> Report:
 
 def _tables(results: Sequence[StepResult], on_cuda: bool) -> list[Table]:
     """Steps side by side, and the time of their parts."""
-    gpt = {(r.size, r.mode): r for r in results if r.arch == "gpt"}
-    rows = []
-    for r in results:
-        other = gpt.get((r.size, r.mode))
-        rows.append(
-            [
-                f"{r.arch}-{r.size} {r.mode}",
-                str(r.step_ms),
-                "" if other is None else f"{r.step_ms.median / other.step_ms.median:.3f}",
-                f"{r.tokens_per_s:,.0f}",
-                f"{r.tflops:,.1f}" if r.tflops >= 10 else f"{r.tflops:.2g}",
-                f"{r.mfu:.1%}" if on_cuda else "",
-                "" if r.peak_gib is None else f"{r.peak_gib:.2f}",
-                f"{r.first_step_s:.2g}",
-            ]
-        )
-    columns = ["", "step ms", "/ GPT", "tokens/s", "TFLOP/s", "MFU", "peak GiB", "first step s"]
+    by_name = {(r.size, r.mode, r.arch): r for r in results}
+
+    def ratio(r: StepResult, mode: Mode, arch: Arch) -> str:
+        other = by_name.get((r.size, mode, arch))
+        return "" if other is None else f"{r.step_ms.median / other.step_ms.median:.3f}"
+
+    rows = [
+        [
+            f"{r.arch}-{r.size} {r.mode}",
+            str(r.step_ms),
+            ratio(r, r.mode, "gpt"),
+            ratio(r, "kernels", "gpt"),
+            ratio(r, "kernels", r.arch),
+            f"{r.tokens_per_s:,.0f}",
+            f"{r.tflops:,.1f}" if r.tflops >= 10 else f"{r.tflops:.2g}",
+            f"{r.mfu:.1%}" if on_cuda else "",
+            "" if r.peak_gib is None else f"{r.peak_gib:.2f}",
+            f"{r.first_step_s:.2g}",
+        ]
+        for r in results
+    ]
+    names = ["step ms", "/ GPT", "/ GPT kernels", "/ kernels", "tokens/s", "TFLOP/s", "MFU"]
+    columns = ["", *names, "peak GiB", "first step s"]
     parts = sorted({part for r in results for part in r.parts_ms})
     shares = [
         [f"{r.arch}-{r.size} {r.mode}", *(f"{r.parts_ms.get(p, 0):.2f}" for p in parts)]
@@ -124,7 +134,9 @@ def measure_steps(size: str, mode: Mode, flags: Flags, device: torch.device) -> 
     """
     runs = {arch: presets.get(f"{arch}-{size}") for arch in flags.archs}
     torch.compiler.reset()
-    ops = Choice("auto" if mode.startswith("kernels") else "reference", flags.attention)
+    if mode == "fp8":
+        check_precision("fp8", device, "--modes")
+    ops = Choice("auto" if mode in OURS else "reference", flags.attention, fp8=mode == "fp8")
     with flash_attention_3(flags.attention):
         built = {arch: _Built(run, mode, flags.tokens, device, ops) for arch, run in runs.items()}
         times: dict[Arch, list[float]] = {arch: [] for arch in flags.archs}
@@ -190,11 +202,11 @@ def training_step(
         tokens = torch.randint(run.model.vocab_size, (batch, run.model.context + 1))
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
     loss = model.loss
-    if mode in ("kernels", "compiled"):
+    if mode in ("kernels", "fp8", "compiled"):
         compile_blocks(model)
     elif mode == "compiled-model":
         loss = torch.compile(model.loss)
-    update = _our_update if mode.startswith("kernels") or device.type != "cuda" else _plain_update
+    update = _our_update if mode in OURS or device.type != "cuda" else _plain_update
     clip_and_step = update(model, run)
 
     def step() -> None:

@@ -1,4 +1,4 @@
-"""`spherelm bench WHAT`: speed of a training step, of the kernels, of decoding and of the data."""
+"""`spherelm bench WHAT`: speed of a step, of kernels, decoding and data; what eight bits lose."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ BENCHMARKS: dict[str, type[flags.BenchFlags]] = {
     "kernels": flags.KernelsFlags,
     "decode": flags.DecodeFlags,
     "data": flags.DataFlags,
+    "rounding": flags.RoundingFlags,
 }
 """Each has a module of `spherelm.bench` with `run(flags)` that gives a `Report`."""
 

@@ -12,7 +12,7 @@ import tyro
 from spherelm import cpu_isa
 from spherelm.errors import UserError
 from spherelm.flags import parse
-from spherelm.ops.names import Precision
+from spherelm.ops.names import Dtype
 from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class ModelsFlags:
 
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest there is."""
-    dtype: Precision = "auto"
+    dtype: Dtype = "auto"
     """Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
     tokenizer: str | None = None
     """A tokenizer, where a run has none of its own."""

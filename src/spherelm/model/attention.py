@@ -44,6 +44,11 @@ class Attention(Part):
         self.W_v = nn.Parameter(torch.empty(d_kv, config.d_model))
         self.W_o = nn.Parameter(torch.empty(d_q, config.d_model))
         self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.has_s_qk else None
+        self.held = self.hold(forks=True)
+
+    def unscaled(self, dtype: torch.dtype) -> list[Tensor]:
+        """The matrices that `matrices` gives: none has factors."""
+        return self.matrices(dtype)
 
     def matrices(self, dtype: torch.dtype) -> list[Tensor]:
         """W_q, W_k, W_v and W_o as products with a stream of `dtype` take them."""
@@ -53,9 +58,10 @@ class Attention(Part):
     def weights(self, dtype: torch.dtype) -> AttentionWeights:
         """The weights for a stream of `dtype`."""
         W_q, W_k, W_v, W_o = self.matrices(dtype)
+        held = self.held
         return AttentionWeights(
-            self.ops.operand(W_q, W_k, W_v),
-            self.ops.operand(W_o),
+            self.ops.operand(W_q, W_k, W_v, held=None if held is None else held.going_in),
+            self.ops.operand(W_o, held=None if held is None else held.coming_out),
             None if self.s_qk is None else self.s_qk(),
             kv_heads=W_k.shape[0] // self.config.d_k,
         )

@@ -25,6 +25,7 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.mlp import MLP
 from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.scale import Scale
+from spherelm.model.scaling import round_matrices
 from spherelm.ops.interface import Operations
 
 
@@ -67,7 +68,16 @@ class RMSNorm(Part):
         return self.ops.rms_norm(h, self.gain)
 
 
-class GPTBlock(Part):
+class _Block(Part):
+    """What both columns share: nothing that Table 1 speaks of."""
+
+    def round_before_calls(self) -> None:
+        """Where products are of eight-bit numbers, round the matrices before each call."""
+        if self.ops.hold is not None:
+            self.register_forward_pre_hook(round_matrices)
+
+
+class GPTBlock(_Block):
     """The left column of Table 1."""
 
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
@@ -76,6 +86,7 @@ class GPTBlock(Part):
         self.attention = Attention(config, ops)
         self.norm_mlp = RMSNorm(config, ops)
         self.mlp = MLP(config, ops)
+        self.round_before_calls()
 
     def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
         h = Stream(hidden.flatten(0, 1))
@@ -86,7 +97,7 @@ class GPTBlock(Part):
         return h.value().view(hidden.shape)
 
 
-class NGPTBlock(Part):
+class NGPTBlock(_Block):
     """The right column of Table 1."""
 
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
@@ -96,6 +107,7 @@ class NGPTBlock(Part):
         self.mlp = MLP(config, ops)
         self.alpha_mlp = Scale(config.d_model, config.resolve_scale("alpha_mlp"))
         self.signed_alpha = config.signed_alpha
+        self.round_before_calls()
 
     def eigen_learning_rates(self) -> tuple[Tensor, Tensor]:
         """α_A and α_M as the update uses them: |α| unless they may be negative.  (D,) each"""

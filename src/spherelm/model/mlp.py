@@ -17,6 +17,7 @@ from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read
 from spherelm.ops.interface import Operand
+from spherelm.ops.reference import with_factors
 
 
 class MLPWeights(NamedTuple):
@@ -38,25 +39,34 @@ class MLP(Part):
         ngpt = config.arch == "ngpt"
         self.s_u = Scale(width, config.resolve_scale("s_u")) if ngpt else None
         self.s_nu = Scale(width, config.resolve_scale("s_nu")) if ngpt else None
+        self.held = self.hold(forks=False)
+
+    def factors(self) -> tuple[Tensor, Tensor] | None:
+        """s_u and s_ν·sqrt(D), which multiply the rows of W_u and W_ν: (F,) each; None in a GPT."""
+        if self.s_u is None or self.s_nu is None:
+            return None
+        return self.s_u(), self.s_nu() * math.sqrt(self.config.d_model)
+
+    def unscaled(self, dtype: torch.dtype) -> list[Tensor]:
+        """W_u, W_ν and W_oMLP without factors, for a stream of `dtype`."""
+        normalized = self.config.normalize_in_forward
+        return [as_read(W, dtype, normalized) for W in (self.W_u, self.W_nu, self.W_o_mlp)]
 
     def matrices(self, dtype: torch.dtype) -> list[Tensor]:
-        """W_u and W_ν with their factors, and W_oMLP, for a stream of `dtype`.
-
-        (h W_u) · s_u = h (W_u · s_u): to scale F·D weights is cheaper than B·T·F activations.
-        """
-        normalized = self.config.normalize_in_forward
-        W_u, W_nu, W_o_mlp = (
-            as_read(W, dtype, normalized) for W in (self.W_u, self.W_nu, self.W_o_mlp)
-        )
-        if self.s_u is not None and self.s_nu is not None:
-            W_u = W_u * self.s_u()[:, None]
-            W_nu = W_nu * (self.s_nu() * math.sqrt(self.config.d_model))[:, None]
-        return [W_u, W_nu, W_o_mlp]
+        """W_u and W_ν with their factors, and W_oMLP, for a stream of `dtype`."""
+        W_u, W_nu, W_o_mlp = self.unscaled(dtype)
+        return [*with_factors((W_u, W_nu), self.factors()), W_o_mlp]
 
     def weights(self, dtype: torch.dtype) -> MLPWeights:
         """The weights for a stream of `dtype`."""
-        W_u, W_nu, W_o_mlp = self.matrices(dtype)
-        return MLPWeights(self.ops.operand(W_u, W_nu), self.ops.operand(W_o_mlp))
+        W_u, W_nu, W_o_mlp = self.unscaled(dtype)
+        held = self.held
+        return MLPWeights(
+            self.ops.operand(
+                W_u, W_nu, factors=self.factors(), held=None if held is None else held.going_in
+            ),
+            self.ops.operand(W_o_mlp, held=None if held is None else held.coming_out),
+        )
 
     def forward(self, h: Tensor) -> Tensor:
         """h: (..., D) -> (..., D)"""

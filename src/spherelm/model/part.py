@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,6 +36,11 @@ class Part(nn.Module):
         self.config = config
         self._asked_for = ops
         self.choose_ops()
+
+    def hold(self, forks: bool) -> Any:
+        """What the operations keep for the products of this part, if anything; see `fp8.Held`."""
+        hold = self.ops.hold
+        return None if hold is None else hold(self.config.arch == "ngpt", forks)
 
     def choose_ops(self) -> None:
         """Take the operations that suit the device and dtype of the parameters."""

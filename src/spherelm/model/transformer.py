@@ -6,6 +6,7 @@ Shapes: B batch, T time, D d_model, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from typing import Literal, cast
 
 import torch
@@ -20,6 +21,7 @@ from spherelm.model.init import initialize_
 from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.rope import RopeTable
 from spherelm.model.scale import Scale
+from spherelm.model.scaling import scaled_pass
 from spherelm.model.sphere import as_read, mark_matrices, retract_strays_
 from spherelm.ops.names import IGNORE_INDEX
 from spherelm.ops.reference import at_least_float32, normalize
@@ -105,7 +107,9 @@ class Transformer(Part):
         self._check(tokens, documents, position_ids)
         attend = CAUSAL if documents is None else within(documents)
         rope = self.rope(tokens.shape[1], position_ids)
-        return self.run_blocks(self.embed(tokens), rope, [attend] * self.config.n_layers)
+        in_8_bits = self.ops.hold is not None
+        with scaled_pass(self.layers, tokens.numel()) if in_8_bits else nullcontext():
+            return self.run_blocks(self.embed(tokens), rope, [attend] * self.config.n_layers)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The rows of E_input: (B, T) -> (B, T, D)"""

@@ -36,6 +36,8 @@ class Choice:
 
     kernels: Kernels = "auto"
     attention: AttentionBackend = "auto"
+    fp8: bool = False
+    """Whether blocks multiply in eight bits; on a CPU that is simulated, slowly."""
 
     def __post_init__(self) -> None:
         require_choice("kernels", self.kernels, get_args(Kernels))
@@ -54,7 +56,7 @@ def choose(
     if kernels:
         from spherelm.ops import triton as ours
     rule = f"residual_{update}"
-    return Operations(
+    chosen = Operations(
         kernels=kernels,
         operand=ours.operand,
         linear=ours.linear,
@@ -68,6 +70,11 @@ def choose(
         loss=ours.linear_cross_entropy,
         argmax=ours.argmax,
     )
+    if choice.fp8:
+        from spherelm.ops.fp8 import with_fp8
+
+        return with_fp8(chosen, lerp=update == "lerp")
+    return chosen
 
 
 def choose_adamw(kernels: Kernels, parameters: list[torch.Tensor]) -> Callable[..., None] | None:

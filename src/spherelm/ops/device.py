@@ -42,6 +42,24 @@ def uses_bf16(precision: Precision, device: torch.device) -> bool:
     return device.type == "cuda" if precision == "auto" else precision != "fp32"
 
 
+def check_precision(
+    precision: Precision, device: torch.device, field: str = "train.precision"
+) -> None:
+    """Refuse eight-bit products where the hardware has none."""
+    if precision != "fp8":
+        return
+    if device.type != "cuda":
+        raise UserError(
+            f"{field} fp8 needs an NVIDIA GPU of compute capability 8.9 or later, "
+            f"and this run is on {device.type}; use bf16 or fp32"
+        )
+    if (capability := torch.cuda.get_device_capability(device)) < (8, 9):
+        raise UserError(
+            f"{field} fp8 needs compute capability 8.9 or later, and "
+            f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}; use bf16"
+        )
+
+
 @cache
 def _avoid_broken_amx_once() -> None:
     """For those who train from Python; the command line has done so before torch was loaded."""

@@ -75,7 +75,8 @@ class Operations:
     """Whether these are our kernels; decoding has kernels of its own to go with them."""
     operand: Callable[..., Operand]
     """The matrices of one product, each (n, D), made ready for it: a model calls this once a
-    forward pass, a folded one once for all."""
+    forward pass, a folded one once for all. `factors`, (n,) each, multiply their rows; `held` is
+    what a part keeps for this product, where it keeps anything (`hold`)."""
     linear: Callable[[Tensor, Operand], Tensor]
     """x W.  x: (..., n), W: of (n, D) -> (..., D)"""
     qkv: ProjectQKV
@@ -94,6 +95,8 @@ class Operations:
     loss: Loss
     argmax: Callable[[Tensor], Tensor]
     """The index of the largest number of each row, the first of several.  (N, V) -> (N,)"""
+    hold: Callable[[bool, bool], Any] | None = None
+    """What a part keeps for its products between steps (`fp8.Held`); None where it is nothing."""
 
     def __deepcopy__(self, memo: object) -> Self:
         return self  # functions: a copy of a model computes as the model does

@@ -19,8 +19,12 @@ the environment, triton also runs on a CPU, slowly."""
 Update = Literal["lerp", "slerp", "riemannian"]
 """How a block of nGPT moves the hidden state on the sphere."""
 
-Precision = Literal["auto", "fp32", "bf16"]
-"""Precision of matrix products; auto: bf16 on CUDA, fp32 elsewhere."""
+Dtype = Literal["auto", "fp32", "bf16"]
+"""Precision of a trained model's products; auto: bf16 on CUDA, fp32 elsewhere."""
+
+Precision = Literal["auto", "fp32", "bf16", "fp8"]
+"""Precision of products in training; auto as above. fp8: the products of blocks in eight bits on
+GPUs that have them, the rest as bf16."""
 
 IGNORE_INDEX = -100
 """A target with this value does not count in the loss."""

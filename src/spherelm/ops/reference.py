@@ -266,9 +266,23 @@ def qk_on_sphere(
     )
 
 
-def operand(*matrices: Tensor) -> Operand:
+def with_factors(
+    matrices: tuple[Tensor, ...], factors: tuple[Tensor, Tensor] | None
+) -> tuple[Tensor, ...]:
+    """Matrices with their rows multiplied: (n, D), (n,) each -> (n, D)
+
+    (h W) · s = h (W · s): to scale F·D weights is cheaper than B·T·F activations.
+    """
+    if factors is None:
+        return matrices
+    return tuple(W * s[:, None] for W, s in zip(matrices, factors, strict=True))
+
+
+def operand(
+    *matrices: Tensor, factors: tuple[Tensor, Tensor] | None = None, held: object = None
+) -> Operand:
     """The matrices of a product, side by side."""
-    return matrices
+    return with_factors(matrices, factors)
 
 
 def linear(x: Tensor, W: Operand) -> Tensor:
@@ -286,7 +300,16 @@ def project_qkv(
     factors_on_q: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `interface.ProjectQKV` says."""
-    q, k, v = (F.linear(h, matrix).unflatten(-1, (-1, 2 * rope.shape[-1])) for matrix in W)
+    q, k, v = (F.linear(h, matrix) for matrix in W)
+    return place_qkv(q, k, v, rope, s_qk, kv_heads, qk_norm, factors_on_q)
+
+
+def place_qkv(
+    q: Tensor, k: Tensor, v: Tensor, rope: Tensor, s_qk: Tensor | None, kv_heads: int,
+    qk_norm: bool, factors_on_q: bool,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """`project_qkv` after its product.  q: (B, T, H·K), k, v: (B, T, G·K)"""
+    q, k, v = (x.unflatten(-1, (-1, 2 * rope.shape[-1])) for x in (q, k, v))
     if s_qk is None:
         return rotate(q, rope), rotate(k, rope), v
     if not factors_on_q:

@@ -10,7 +10,6 @@ has started.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import signal
 import subprocess
@@ -138,19 +137,14 @@ class Runner:
         config = override(job.config, {"model.vocab_size": self._dataset.vocab_size})
         toml = self.out / f"{job.id}.toml"
         durable.write_text(toml, to_toml(config))
-        command = [sys.executable, "-m", "spherelm", "train", "--config", str(toml)]
+        command = [sys.executable, "-m", "spherelm.paper.child", str(os.getpid())]
+        command += ["train", "--config", str(toml)]
         command += ["--preset", f"{config.model.arch}-{PRESET}", "--resume", "auto"]
         command += ["--out", str(self.out / job.id)]
         command += [] if self.data is None else ["--data", self.data]
         self._shares[job.id] = _share(RunDir(self.out / job.id), job)
         with (self.out / f"{job.id}.log").open("ab") as log:
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-                preexec_fn=_end_with_parent if sys.platform == "linux" else None,
-            )
+            process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         self._active[process] = job
 
     def _train_here(self, job: Job) -> int:
@@ -262,13 +256,3 @@ def _terminable() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-_PR_SET_PDEATHSIG = 1
-_LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
-
-
-def _end_with_parent() -> None:
-    """In a new process: get SIGTERM when the one that started it is gone, however it went."""
-    if _LIBC is not None:
-        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

@@ -21,6 +21,7 @@ from spherelm.config_io import to_dict
 from spherelm.data.loader import Loader
 from spherelm.distributed.processes import Processes
 from spherelm.model.transformer import Transformer
+from spherelm.ops.fp8.held import scaling_state
 from spherelm.optim.build import Optimizer
 from spherelm.optim.moments import collect_moments, give_moments
 from spherelm.runs import checkpoint as checkpoints
@@ -75,9 +76,11 @@ class TrainState:
     def _tensors(self) -> dict[str, Tensor]:
         """All tensors by name, those of the optimizer made if they do not exist yet.
 
-        model.NAME for parameters and buffers, exp_avg.NAME and the like for the optimizer's.
+        model.NAME for parameters and buffers, exp_avg.NAME and the like for the optimizer's,
+        scaling.NAME for the scales of eight-bit products.
         """
         tensors = {f"model.{name}": t.detach() for name, t in self.model.state_dict().items()}
+        tensors |= {f"scaling.{name}": t for name, t in scaling_state(self.model).items()}
         return tensors | collect_moments(self.model, self.optimizer)
 
 

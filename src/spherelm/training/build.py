@@ -12,7 +12,7 @@ from spherelm.errors import UserError
 from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.ops.choose import Choice
-from spherelm.ops.device import prepare_torch
+from spherelm.ops.device import check_precision, prepare_torch
 from spherelm.optim import build
 from spherelm.runs.state import TrainState
 from spherelm.training.origin import Origin
@@ -21,7 +21,9 @@ from spherelm.training.parallel.shard import parallelize
 
 def build_model(run: RunConfig, device: torch.device) -> Transformer:
     """The model of a run, freshly initialized: the same weights on every device for a seed."""
-    model = Transformer(run.model, ops=Choice(attention=run.train.attention))
+    model = Transformer(
+        run.model, ops=Choice(attention=run.train.attention, fp8=run.train.precision == "fp8")
+    )
     if run.train.weight_storage == "bf16":
         store_matrices_(model, torch.bfloat16)
     return model.to(device)
@@ -30,6 +32,22 @@ def build_model(run: RunConfig, device: torch.device) -> Transformer:
 def build_optimizer(run: RunConfig, model: Transformer) -> build.Optimizer:
     """The optimizer that the configuration describes."""
     return build.build_optimizer(model, run.optim, run.train.steps)
+
+
+def check_eight_bits(run: RunConfig, device: torch.device) -> None:
+    """Refuse eight-bit products where there are none, or of shapes that they do not take."""
+    check_precision(run.train.precision, device)
+    if run.train.precision != "fp8":
+        return
+    if run.parallel.tensor > 1:
+        raise UserError(
+            f"train.precision = fp8 does not go with parallel.tensor = {run.parallel.tensor}; "
+            "leave that at 1, or use bf16"
+        )
+    for name in ("d_model", "mlp_width"):
+        if (size := getattr(run.model, name)) % 16:
+            field = "d_mlp" if name == "mlp_width" else name
+            raise UserError(f"train.precision = fp8 needs model.{field} in steps of 16, not {size}")
 
 
 def check_whole(run: RunConfig, world_size: int) -> None:

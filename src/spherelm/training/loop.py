@@ -28,6 +28,7 @@ from spherelm.distributed.agreement import facts
 from spherelm.distributed.launcher import this_launch
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import evaluate, summed_loss
+from spherelm.model.scaling import keep_rounded
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.device import in_precision, peak_memory
 from spherelm.optim.recipes.logit_gradient import precondition_
@@ -36,12 +37,13 @@ from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs.run_dir import Claim, Resume, RunDir
 from spherelm.runs.state import TrainState
 from spherelm.saved import Saved
-from spherelm.training.build import build_state, check_data, check_whole
+from spherelm.training.build import build_state, check_data, check_eight_bits, check_whole
 from spherelm.training.failures import diverged, explained
 from spherelm.training.interrupt import StopRequest
 from spherelm.training.memory import check_fits
 from spherelm.training.origin import Origin, check_start, origin_of_unsaved
 from spherelm.training.parallel.gradients import (
+    agree_on_largest,
     average_factor_gradients,
     clipping_factor,
     squared_norm,
@@ -105,6 +107,7 @@ def train(
         explained(run, processes.world_size),
     ):
         processes.together(lambda: check_whole(run, processes.world_size))
+        processes.together(lambda: check_eight_bits(run, processes.device))
         run_dir = RunDir(out)
         launch = sorted(set(processes.gather(this_launch())))
         if processes.restarted and processes.from_main(lambda: run_dir.began_by(launch)):
@@ -152,6 +155,8 @@ class Trainer:
         self.recorder = Recorder(state, run_dir, reporter, writes=processes.is_main)
         if not dataset.has_val:
             reporter.note(f"no validation loss: {dataset.path} has no validation part")
+        self.rounds = state.model.ops.hold is not None
+        """Whether blocks multiply in eight bits."""
         self.clock = Stopwatch()
         self.stop = StopRequest(alone=processes.world_size == 1)
         self.stopping = False
@@ -248,6 +253,8 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for number, part in enumerate(parts, start=1):
             self._at(f"micro-batch {number}")
+            if self.rounds:
+                keep_rounded(model.layers, number > 1)
             if isinstance(model, FSDPModule):
                 # Every part's gradients are reduced to our rows: whole ones would be 4 bytes a
                 # weight (25 GiB at 7B). Only the sum between groups of HSDP waits for the last.
@@ -257,6 +264,9 @@ class Trainer:
             # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
             (loss / batch.targets.numel()).backward()
             total += loss.detach()
+        if self.rounds:
+            keep_rounded(model.layers, False)
+            agree_on_largest(model, self.processes)
         return total / (batch.targets.numel() * self.processes.world_size)
 
     def _micro_batch_size(self) -> int:

@@ -76,7 +76,7 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
     matrices = count.total - count.factors
     shards = max(1, world_size // parallel.replicate)
     fused = train.device.partition(":")[0] in ("auto", "cuda")  # bf16 products, chunked loss
-    bf16 = train.precision == "bf16" or (train.precision == "auto" and fused)
+    bf16 = train.precision in ("bf16", "fp8") or (train.precision == "auto" and fused)
     stored = 2 if train.weight_storage == "bf16" else 4
     width = 2 if bf16 else 4  # bytes of an activation
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from spherelm.ops.interface import Operand
+from spherelm.ops.reference import with_factors
 from spherelm.ops.triton import qk
 from spherelm.ops.triton.cross_entropy import linear_cross_entropy as _linear_cross_entropy
 from spherelm.ops.triton.residual import residual_lerp
@@ -20,8 +21,11 @@ from spherelm.ops.triton.swiglu import swiglu as _swiglu
 __all__ = ["add_rms_norm", "argmax", "branch_rms_norm", "residual_lerp", "rms_norm"]
 
 
-def operand(*matrices: Tensor) -> Operand:
+def operand(
+    *matrices: Tensor, factors: tuple[Tensor, Tensor] | None = None, held: object = None
+) -> Operand:
     """The matrices of a product as one."""
+    matrices = with_factors(matrices, factors)
     return matrices[0] if len(matrices) == 1 else _in_product_dtype(torch.cat(matrices))
 
 

@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from spherelm.ops.reference import NORM_EPS
-from spherelm.ops.triton.tiles import power_of_two, warps
+from spherelm.ops.triton.tiles import power_of_two, to_device, warps
 
 _EPS = tl.constexpr(NORM_EPS)
 _ROWS = tl.constexpr(4)
@@ -102,11 +102,6 @@ def _addresses(entries: Sequence[Entry]) -> Tensor:
     return torch.tensor([[x.data_ptr() for x in entry] for entry in entries])
 
 
-def _to_device(table: Tensor, device: torch.device) -> Tensor:
-    """A table on the device, copied without waiting for what the device still has to do."""
-    return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table
-
-
 _DTYPES = {
     torch.float32: tl.float32,
     torch.bfloat16: tl.bfloat16,
@@ -145,7 +140,7 @@ def adamw_(
         addresses = _addresses(members)
         aligned = row % 16 == 0 and bool((addresses % 16 == 0).all())
         adamw_kernel[(len(owner),)](
-            _to_device(addresses, device), sizes, owner, first_row, factor,
+            to_device(addresses, device), sizes, owner, first_row, factor,
             1 - lr * weight_decay, 1 - betas[0], betas[1], 1 - betas[1],
             lr / (1 - betas[0] ** step), 1 / (1 - betas[1] ** step) ** 0.5, eps, row,
             P=_DTYPES[p_dtype], GRAD=_DTYPES[grad_dtype], MOMENT=_DTYPES[moment_dtype],

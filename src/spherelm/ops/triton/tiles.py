@@ -28,6 +28,11 @@ def programs(rows: int, device: torch.device, per_multiprocessor: int) -> int:
     return min(rows, count * per_multiprocessor)
 
 
+def to_device(table: Tensor, device: torch.device) -> Tensor:
+    """A table on the device, copied without waiting for what the device still has to do."""
+    return table.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else table
+
+
 def as_rows(x: Tensor) -> Tensor:
     """(..., D) -> (N, D), contiguous; a view wherever it already is."""
     return x.reshape(-1, x.shape[-1]).contiguous()

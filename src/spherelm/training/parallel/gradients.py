@@ -18,6 +18,7 @@ from spherelm.model.attention import Attention
 from spherelm.model.mlp import MLP
 from spherelm.model.sphere import local_rows
 from spherelm.model.transformer import Transformer
+from spherelm.ops.fp8.held import held_by
 
 
 def average_factor_gradients(model: Transformer, processes: Processes) -> None:
@@ -41,6 +42,17 @@ def average_factor_gradients(model: Transformer, processes: Processes) -> None:
     flat /= processes.data_ranks
     for gradient, total in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
         gradient.copy_(total)
+
+
+def agree_on_largest(model: Transformer, processes: Processes) -> None:
+    """Let the largest numbers that eight-bit products have met be those of all processes, so that
+    all go on with the same scales, and a checkpoint has no one process's."""
+    held = list(held_by(model).values())
+    if processes.mesh is None or not held:
+        return
+    flat = torch.cat([h.amax for h in held])
+    dist.all_reduce(flat, op=dist.ReduceOp.MAX)
+    torch._foreach_copy_([h.amax.data for h in held], list(flat.view(len(held), -1).unbind()))
 
 
 def factors(module: nn.Module) -> list[nn.Parameter]:

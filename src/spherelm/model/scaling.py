@@ -1,0 +1,110 @@
+"""Eight-bit products of a whole model: matrices rounded once a step, and scales for the next one.
+
+The input of W_oMLP is u · SiLU(ν) with u = s_u (hᵀw), ν = s_ν·sqrt(D) (hᵀw'), where h, w and w' are
+unit vectors: no number of it is above s_u s_ν·sqrt(D). That of W_o is a mean of rows of v, whose
+numbers hᵀw are at most 1, as are those of h. So no number in the forward pass of an nGPT can be too
+large for its format, and no scale of it depends on what was seen before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from spherelm.model.sphere import local_rows
+
+if TYPE_CHECKING:
+    from spherelm.model.attention import Attention
+    from spherelm.model.mlp import MLP
+
+
+def round_matrices(block: nn.Module, _arguments: Any = None) -> None:
+    """Round the matrices of a block for its products, unless they are known to be as they were.
+
+    It hangs on the block's call, outside of what is compiled, and after FSDP2 has gathered weights.
+    """
+    from torch.distributed.fsdp import FSDPModule
+
+    gathered = isinstance(block, FSDPModule)  # it lets go of weights between the parts of a batch
+    for part in parts_of([block]):
+        if not part.held.filled and (gathered or not part.held.keep):
+            part.held.fill(_products(part), part.ops.kernels)
+
+
+def parts_of(blocks: Sequence[Any]) -> list[Any]:
+    """Attention and MLP of each block."""
+    return [part for block in blocks for part in (block.attention, block.mlp)]
+
+
+@torch.no_grad()
+def _products(part: Attention | MLP) -> tuple[list[Tensor], list[Tensor]]:
+    """The matrices of a part: those of the product that goes in, and of the one that comes out."""
+    *going_in, coming_out = (local_rows(W) for W in part.unscaled(torch.float32))
+    return going_in, [coming_out]
+
+
+@contextmanager
+def scaled_pass(blocks: list[Any], tokens: int) -> Iterator[None]:
+    """A forward pass of the blocks over `tokens` tokens, with the scales that are due.
+
+    What a pass without gradients sees, as in an evaluation, does not decide how training goes on.
+    """
+    held = [part.held for part in parts_of(blocks)]
+    if not held[0].keep:
+        _advance(blocks, held, tokens)
+    yield
+    for h in held:
+        h.filled = False
+    if not torch.is_grad_enabled():
+        torch._foreach_zero_([h.amax.data for h in held])
+
+
+@torch.no_grad()
+def _advance(blocks: list[Any], held: list[Any], tokens: int) -> None:
+    """New scales; all matrices rounded, where this process has them and kernels do it at once."""
+    from torch.distributed.fsdp import FSDPModule
+
+    from spherelm.ops.fp8.held import (
+        E4M3,
+        LARGEST,
+        advance,
+        fill_at_once,
+        matrix_scales,
+        power_of_two,
+    )
+
+    at_once = blocks[0].ops.kernels and not isinstance(blocks[0], FSDPModule)
+    products = [_products(part) for part in parts_of(blocks)] if at_once else []
+    bounds = None
+    mlps: list[MLP] = [block.mlp for block in blocks]
+    if mlps[0].s_u is not None and mlps[0].s_nu is not None:
+        bounds = _largest_factors([m.s_u for m in mlps]) * _largest_factors([m.s_nu for m in mlps])
+        bounds = bounds.amax(-1) * math.sqrt(mlps[0].config.d_model)
+        bounds = power_of_two(LARGEST[E4M3] / bounds)
+    advance(
+        held, tokens, bounds, None if held[0].sphere or not at_once else matrix_scales(products)
+    )
+    if at_once:
+        for h, of_part in zip(held, products, strict=True):
+            h.room(of_part)
+            h.filled = True
+        fill_at_once(held, products)
+
+
+def _largest_factors(scales: list[Any]) -> Tensor:
+    """|factors| of each block: (L, n), or (L, 1)"""
+    config = scales[0].config
+    stored = torch.stack([scale.stored for scale in scales])
+    return stored.abs() * abs(config.init / config.scale)
+
+
+def keep_rounded(blocks: Sequence[Any], keep: bool) -> None:
+    """Whether matrices are known to be what they were in the last pass: true from the second part
+    of a step's batch on. Rounded matrices and scales are then kept."""
+    for part in parts_of(blocks):
+        part.held.keep = keep

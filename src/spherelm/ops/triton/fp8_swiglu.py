@@ -1,0 +1,165 @@
+"""SwiGLU whose results are eight-bit operands: the input of W_oMLP, and the gradient of [u | ν].
+
+    u = s_u (h W_u)    ν = s_ν (h W_ν)    a = u ν σ(ν)
+
+The factors are multiplied here, not into the matrices: W_u and W_ν stay unit vectors, whose scale
+in eight bits is known beforehand. With σ = σ(ν) and g the gradient of a:
+
+    du = g ν σ        dν = g u σ (1 + ν (1 − σ))        ds_u = Σ_tokens du (h W_u)   (s_ν likewise)
+    d(h W_u) = s_u du                                    d(h W_ν) = s_ν dν
+
+Sums over the tokens that a program walks over are kept by it, and added afterwards: they repeat to
+the bit.
+
+Shapes: N = B·T rows, F d_mlp.
+"""
+
+# Triton functions have no types a checker knows.
+# mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from spherelm.ops.triton.fp8_cast import (
+    LARGEST,
+    as_bytes,
+    load_tile,
+    note_largest,
+    padded,
+    place,
+    sigmoid,
+    store_both,
+)
+from spherelm.ops.triton.tiles import sum_rows
+
+_ROWS, _COLUMNS, _GROUP, _WARPS = 64, 64, 16, 4
+"""Tiles as in `fp8_cast`."""
+_B_ROWS, _B_COLUMNS, _B_WALK, _B_STAGES, _B_WARPS = 32, 64, 16, 1, 8
+"""The same of the backward, with the tiles that a program walks over."""
+
+
+@triton.jit
+def _load_factors(pointer, column, F, SCALED: tl.constexpr):
+    if SCALED:
+        return tl.load(pointer + column, mask=column < F, other=0.0).to(tl.float32)
+    return tl.full(column.shape, 1.0, tl.float32)
+
+
+@triton.jit
+def swiglu_kernel_8(
+    packed_ptr, s_u_ptr, s_nu_ptr, out_ptr, turned_ptr, scale_ptr, amax_ptr, rows, F, turned_rows,
+    LARGEST: tl.constexpr, SCALED: tl.constexpr, AMAX: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
+):  # fmt: skip
+    _, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS, GROUP)
+    mask = (row < rows)[:, None] & (column < F)[None, :]
+    at = packed_ptr + row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
+    u, nu = load_tile(at, mask, EVEN), load_tile(at + F, mask, EVEN)
+    scale = tl.load(scale_ptr)
+    nu *= _load_factors(s_nu_ptr, column, F, SCALED)[None, :]
+    a = u * (_load_factors(s_u_ptr, column, F, SCALED) * scale)[None, :] * (nu * sigmoid(nu))
+    if AMAX:
+        note_largest(amax_ptr, a / scale)
+    store_both(
+        out_ptr, turned_ptr, a, row, column, rows, F, F, turned_rows, turned_rows, LARGEST, EVEN
+    )
+
+
+@triton.jit
+def swiglu_backward_kernel_8(
+    packed_ptr, s_u_ptr, s_nu_ptr, grad_ptr, out_ptr, turned_ptr, partial_ptr, scale_ptr, amax_ptr,
+    rows, F, turned_rows,
+    LARGEST: tl.constexpr, SCALED: tl.constexpr, EVEN: tl.constexpr,
+    ROWS: tl.constexpr, COLUMNS: tl.constexpr, WALK: tl.constexpr, STAGES: tl.constexpr,
+):  # fmt: skip
+    """A program walks down WALK tiles, so that its sums are brought together once."""
+    across = tl.cdiv(F, COLUMNS)
+    walk = tl.program_id(0) // across
+    column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < F
+    scale = tl.load(scale_ptr)
+    s_u = _load_factors(s_u_ptr, column, F, SCALED)
+    s_nu = _load_factors(s_nu_ptr, column, F, SCALED)
+    sum_u = tl.zeros((ROWS, COLUMNS), tl.float32)
+    sum_nu = tl.zeros((ROWS, COLUMNS), tl.float32)
+    largest = tl.zeros((ROWS,), tl.float32)
+    for step in tl.range(0, WALK, num_stages=STAGES):
+        row = (walk * WALK + step) * ROWS + tl.arange(0, ROWS)
+        mask = (row < rows)[:, None] & inside[None, :]
+        at = packed_ptr + row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
+        u, nu = load_tile(at, mask, EVEN), load_tile(at + F, mask, EVEN)
+        at = grad_ptr + row.to(tl.int64)[:, None] * F + column[None, :]
+        g = load_tile(at, mask, EVEN)
+        scaled_nu = nu * s_nu[None, :]
+        sigma = sigmoid(scaled_nu)
+        g *= sigma
+        grad_u = g * scaled_nu
+        grad_nu = g * u * s_u[None, :] * (1 + scaled_nu - scaled_nu * sigma)
+        if SCALED:
+            sum_u += grad_u * u
+            sum_nu += grad_nu * nu
+        grad_u *= (s_u * scale)[None, :]
+        grad_nu *= (s_nu * scale)[None, :]
+        either = tl.maximum(tl.abs(grad_u), tl.abs(grad_nu))
+        largest = tl.maximum(largest, tl.max(either, axis=1))
+        store_both(
+            out_ptr, turned_ptr, grad_u, row, column, rows, F, 2 * F, turned_rows, turned_rows,
+            LARGEST, EVEN,
+        )  # fmt: skip
+        store_both(
+            out_ptr + F, turned_ptr + tl.cast(F, tl.int64) * turned_rows, grad_nu, row, column,
+            rows, F, 2 * F, turned_rows, turned_rows, LARGEST, EVEN,
+        )  # fmt: skip
+    if SCALED:
+        here = partial_ptr + tl.cast(walk, tl.int64) * (2 * F) + column
+        tl.store(here, tl.sum(sum_u, axis=0), mask=inside)
+        tl.store(here + F, tl.sum(sum_nu, axis=0), mask=inside)
+    note_largest(amax_ptr, largest / scale)
+
+
+def swiglu(
+    packed: Tensor, factors: tuple[Tensor, Tensor] | None, scale: Tensor, amax: Tensor | None,
+    dtype: torch.dtype,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """a in eight bits and transposed.  packed: (N, 2F), factors: (F,) each -> (N, F), (F, N')"""
+    rows, F = packed.shape[0], packed.shape[1] // 2
+    out = torch.empty(rows, F, dtype=dtype, device=packed.device)
+    turned = torch.empty(F, padded(rows), dtype=dtype, device=packed.device)
+    s_u, s_nu = (packed, packed) if factors is None else factors
+    swiglu_kernel_8[(triton.cdiv(turned.shape[1], _ROWS) * triton.cdiv(F, _COLUMNS),)](
+        packed, s_u, s_nu, as_bytes(out), as_bytes(turned), scale, scale if amax is None else amax,
+        rows, F, turned.shape[1],
+        LARGEST=LARGEST[dtype], SCALED=factors is not None, AMAX=amax is not None,
+        EVEN=rows % _ROWS == 0 and F % _COLUMNS == 0,
+        ROWS=_ROWS, COLUMNS=_COLUMNS, GROUP=_GROUP, num_warps=_WARPS,
+    )  # fmt: skip
+    return out, turned
+
+
+def swiglu_backward(
+    packed: Tensor, factors: tuple[Tensor, Tensor] | None, grad: Tensor, scale: Tensor,
+    amax: Tensor, dtype: torch.dtype,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The gradient of `packed` in eight bits, transposed, and those of [s_u | s_ν], float32.
+
+    packed: (N, 2F), grad: (N, F) -> (N, 2F), (2F, N'), (2F,), empty without factors
+    """
+    rows, F = grad.shape
+    out = torch.empty(rows, 2 * F, dtype=dtype, device=packed.device)
+    turned = torch.empty(2 * F, padded(rows), dtype=dtype, device=packed.device)
+    walk = min(_B_WALK, triton.cdiv(turned.shape[1], _B_ROWS))
+    walks = triton.cdiv(turned.shape[1], _B_ROWS * walk)
+    s_u, s_nu = (packed, packed) if factors is None else factors
+    sums = 0 if factors is None else walks
+    partial = torch.empty(sums, 2 * F, dtype=torch.float32, device=packed.device)
+    swiglu_backward_kernel_8[(walks * triton.cdiv(F, _B_COLUMNS),)](
+        packed, s_u, s_nu, grad, as_bytes(out), as_bytes(turned), partial, scale, amax,
+        rows, F, turned.shape[1], LARGEST=LARGEST[dtype], SCALED=factors is not None,
+        EVEN=rows % (_B_ROWS * walk) == 0 and F % _B_COLUMNS == 0,
+        ROWS=_B_ROWS, COLUMNS=_B_COLUMNS, WALK=walk,
+        STAGES=_B_STAGES, num_warps=_B_WARPS,
+    )  # fmt: skip
+    return out, turned, partial.view(0) if factors is None else sum_rows(partial)
