@@ -43,7 +43,7 @@ def test_it_says_what_pip_needs_to_know(wheel: zipfile.ZipFile) -> None:
     assert (said["Name"], said["Version"]) == ("spherelm", __version__)
     assert said["Requires-Python"] == ">=3.10"
     assert said["License-Expression"] == "MIT"
-    assert {"data", "hf", "eval", "plots", "track", "attention", "dev"} == {
+    assert {"data", "hf", "eval", "plots", "track", "attention", "docs", "dev"} == {
         *said.get_all("Provides-Extra", [])
     }
     core = [r for r in said.get_all("Requires-Dist", []) if "extra ==" not in r]
