@@ -12,7 +12,7 @@ from spherelm import presets
 from spherelm.cli import train as train_verb
 from spherelm.config import RunConfig
 from spherelm.config_io import read_toml, to_toml
-from spherelm.flags import SHORT_FORMS, long_forms, parse
+from spherelm.flags import long_forms, parse
 from spherelm.paper import registry, sizes
 from spherelm.paper.plan import plan
 from spherelm.paper.points import FAST_ALPHA, Point
@@ -110,7 +110,7 @@ def test_commands_for_a_cluster_train_these_very_runs() -> None:
         words = shlex.split(run.command)
         assert words[:3] == ["torchrun", "--nnodes=8", "--nproc-per-node=8"]
         argv = words[words.index("train") + 1 :]
-        argv = long_forms(argv, SHORT_FORMS | train_verb.MORE_SHORT_FORMS)
+        argv = long_forms(argv, train_verb.TRAIN_SHORT_FORMS)
         base = train_verb._base(argv)
         flags = parse(train_verb.TrainFlags, argv, "train", **train_verb._sections(base.config))
         parsed = RunConfig(**train_verb._sections(flags))
