@@ -11,17 +11,22 @@ from spherelm.inspect.attribution import attribute, half_life, weights
 from spherelm.inspect.bounds import look_at_bounds
 from spherelm.inspect.path import angle_between, angle_from_circle, look_at_path
 from spherelm.inspect.walk import HalfBlock, Walk, read_out, walk
+from spherelm.model.config import ScaleConfig
 from tests.inspect.planted import LAST, LAST_ANGLE, S_Z, on_circle
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
 
 @pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)
 def test_a_walk_is_the_models_own_way(fields: dict[str, object]) -> None:
-    model = perturbed(tiny_config(**fields)).float()
+    model = perturbed(tiny_config(**fields))
     tokens = random_tokens(model.config, batch=1)[0]
     way = walk(model, tokens)
     assert len(way.states) == len(way.depths) == 2 * model.config.n_layers + 1
     assert torch.equal(read_out(model, way.last), model(tokens[None])[0])
+    narrow = model.float()  # whose own stream is rounded after each step, and the walk's is not
+    way = walk(narrow, tokens)
+    assert all(state.dtype == torch.float64 for state in way.states)
+    torch.testing.assert_close(read_out(narrow, way.last), narrow(tokens[None])[0])
 
 
 @pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)
@@ -40,6 +45,17 @@ def test_contributions_sum_to_the_logit(fields: dict[str, object]) -> None:
     rounded = attribute(narrow, walk(narrow, tokens), targets)
     assert rounded is not None
     assert rounded.largest_error < 1e-5
+
+
+def test_contributions_sum_to_large_logits_of_deep_models() -> None:
+    """16 layers and an s_z of 200, in float32."""
+    config = tiny_config(n_layers=16, s_z=ScaleConfig(init=200.0))
+    model = perturbed(config).float()
+    tokens = random_tokens(config, batch=1, length=7)[0]
+    found = attribute(model, walk(model, tokens), tokens)
+    assert found is not None
+    assert max(map(abs, found.logits)) > 20
+    assert found.largest_error < 1e-5
 
 
 @pytest.mark.parametrize("update", ["lerp", "slerp", "riemannian"])

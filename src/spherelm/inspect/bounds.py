@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from spherelm.inspect.walk import HalfBlock, Walk
+from spherelm.inspect.walk import HalfBlock, Walk, narrowed
 from spherelm.model.block import GPTBlock
 from spherelm.model.transformer import Transformer
 
@@ -60,7 +60,8 @@ def look_at_bounds(model: Transformer, way: Walk) -> list[OperandBounds]:
             both = block.mlp.s_u() * block.mlp.s_nu() * math.sqrt(model.config.d_model)
             u_limits.append(_largest(both))
     on_sphere = 1.0 if model.spherical else None
-    end = way.last if model.final_norm is None else model.final_norm(way.last)
+    end = narrowed(model, way.last)
+    end = end if model.final_norm is None else model.final_norm(end)
     E_output = model.output_embedding(model.dtype)
     whole = (1.0,) * len(v)  # the first token sees itself alone
     return [
@@ -78,7 +79,7 @@ def _read(model: Transformer, steps: list[HalfBlock]) -> tuple[float, ...]:
     """What the first product of each half-block reads: h, in GPT through its norm."""
     found = []
     for step, block in zip(steps, model.layers, strict=True):
-        h = step.h
+        h = narrowed(model, step.h)
         if isinstance(block, GPTBlock):
             h = (block.norm_attn if step.kind == "attention" else block.norm_mlp)(h)
         found.append(_largest(h))

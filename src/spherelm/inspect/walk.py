@@ -1,7 +1,8 @@
 """A walk through a network: the hidden state of each token after each half-block.
 
-It takes the steps that `model.block` takes, with the same parts and operations, and keeps what they
-leave; a test holds it to the model's own logits.
+It takes the steps that `model.block` takes, with the same parts, and keeps what they leave; a test
+holds it to the model's own logits. The hidden state itself is float64: what is said of its steps,
+that they sum to a logit above all, is then not hidden by the rounding of some dozen of them.
 
 Shapes: T tokens, D d_model.
 """
@@ -10,15 +11,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from spherelm.inspect.distribution import wide
 from spherelm.model.block import NGPTBlock
 from spherelm.model.part import Part
 from spherelm.model.transformer import Transformer
+from spherelm.ops import reference
 from spherelm.ops.interface import Operand
 from spherelm.ops.reference import normalize
 
@@ -79,39 +82,40 @@ class Walk:
 def walk(model: Transformer, tokens: Tensor) -> Walk:
     """The way of the tokens of one text, (T,), through the model."""
     tokens = tokens.to(model.E_input.device)
-    embedding = h = model.embed(tokens[None]).flatten(0, 1)  # (T, D), as blocks have it
+    embedding = h = wide(model.embed(tokens[None]).flatten(0, 1))  # (T, D), as blocks have it
     rope = model.rope(len(tokens))
+    update: Callable[[Tensor, Tensor, Tensor], Tensor] = getattr(
+        reference, f"residual_{model.config.update}"
+    )
     steps: list[HalfBlock] = []
 
     for layer, block in enumerate(model.layers, start=1):
-        if isinstance(block, NGPTBlock):
-            alpha_A, alpha_M = block.eigen_learning_rates()
-            steps.append(_half(layer, h, h, block.attention, alpha_A, rope))
-            h = steps[-1].after
-            steps.append(_half(layer, h, h, block.mlp, alpha_M))
-        else:
-            steps.append(_half(layer, h, block.norm_attn(h), block.attention, None, rope))
-            h = steps[-1].after
-            steps.append(_half(layer, h, block.norm_mlp(h), block.mlp, None))
-        h = steps[-1].after
+        for kind in ("attention", "MLP"):
+            attends = kind == "attention"
+            part = block.attention if attends else block.mlp
+            read, alpha = narrowed(model, h), None
+            if isinstance(block, NGPTBlock):
+                alpha = block.eigen_learning_rates()[0 if attends else 1]
+            else:
+                read = (block.norm_attn if attends else block.norm_mlp)(read)
+            with _noting_inputs(part) as (inputs, attended):
+                y = wide(part(read, rope) if attends else part(read))
+            after = h + y if alpha is None else update(h, y, wide(alpha))
+            output = y if alpha is None else normalize(y)
+            qkv = attended[-1] if attended else None
+            steps.append(HalfBlock(layer, kind, h, output, alpha, after, inputs[-1], qkv))
+            h = after
     return Walk(tokens, embedding, steps)
 
 
-def _half(
-    layer: int, h: Tensor, read: Tensor, part: Part, alpha: Tensor | None, *rope: Tensor
-) -> HalfBlock:
-    """One half-block: `part` reads h, in GPT through a norm, and h moves by what it gives."""
-    with _noting_inputs(part) as (inputs, attended):
-        y = part(read, *rope)
-    after = h + y if alpha is None else part.ops.update(h, y, alpha)
-    output = y if alpha is None else normalize(y)
-    kind = "attention" if rope else "MLP"
-    qkv = attended[-1] if attended else None
-    return HalfBlock(layer, kind, h, output, alpha, after, inputs[-1], qkv)
+def narrowed(model: Transformer, h: Tensor) -> Tensor:
+    """A hidden state as the model's parts take it."""
+    return h.to(model.E_input.device, model.dtype)
 
 
 def read_out(model: Transformer, h: Tensor) -> Tensor:
     """The logits of a hidden state of any depth, as if the blocks ended there: (T, D) -> (T, V)"""
+    h = narrowed(model, h)
     return model.logits(h if model.final_norm is None else model.final_norm(h))
 
 
