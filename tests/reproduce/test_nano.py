@@ -19,8 +19,8 @@ trains all of it: what others do on the cores meanwhile says nothing about an it
 @pytest.mark.slow
 @pytest.mark.parametrize("name", registry.NAMES)
 def test_an_item_completes_at_nano(name: str, tmp_path: Path) -> None:
-    began = time.process_time()
+    began = time.monotonic()
     out = tmp_path / "out"
     assert main(["reproduce", name, "--size", "nano", "--out", str(out)]) == 0
-    assert time.process_time() - began < LIMIT
+    assert time.monotonic() - began < LIMIT
     check_form(out / name, name, sizes.get("nano"))
