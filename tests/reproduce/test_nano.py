@@ -12,8 +12,7 @@ from spherelm.paper import registry, sizes
 from tests.reproduce.form import check_form
 
 LIMIT = 600.0
-"""Seconds that an item may take on two CPU cores. Counted are those of this process, which
-trains all of it: what others do on the cores meanwhile says nothing about an item."""
+"""Seconds by the clock that an item may take on two CPU cores with nothing else to do."""
 
 
 @pytest.mark.slow
