@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from spherelm import AdamW, ModelConfig, Transformer
 from spherelm.model.config import Arch
-from spherelm.model.scaling import keep_rounded
+from spherelm.model.scaling import begin_step, keep_rounded
 from spherelm.ops.choose import Choice
 from spherelm.ops.fp8 import casts
 from spherelm.ops.fp8.held import (
@@ -249,6 +249,32 @@ def test_a_step_in_parts_rounds_its_matrices_once(
     keep_rounded(model.layers, False)
     model.loss(tokens, targets)
     assert len(filled) == 8
+
+
+@ARCHS
+@pytest.mark.parametrize("kernels", ["reference", "triton"])
+def test_scales_in_one_place_are_the_same_scales(arch: Arch, kernels: Kernels) -> None:
+    """What a captured pass reads; an evaluation in between moves scales on and elsewhere."""
+    plain, still = (model_in_8_bits(arch, kernels) for _ in range(2))
+    optimizers = [AdamW(model, lr=1e-2, kernels="reference") for model in (plain, still)]
+    places = None
+    for step in range(3):
+        found = []
+        for model, optimizer in zip((plain, still), optimizers, strict=True):
+            optimizer.zero_grad()
+            if model is still:
+                before = places
+                places = begin_step(model.layers, batch(model)[0].numel(), places)
+                assert before is None or all(a is b for a, b in zip(before, places, strict=True))
+                keep_rounded(model.layers, True)
+            loss = model.loss(*batch(model))
+            loss.backward()  # type: ignore[no-untyped-call]
+            keep_rounded(model.layers, False)
+            optimizer.step()
+            with torch.no_grad():
+                evaluated = model.loss(*batch(model)) if step == 1 else loss.detach()
+            found.append([loss.detach(), evaluated, *scaling_state(model).values()])
+        assert all(map(torch.equal, *found))
 
 
 @ARCHS
