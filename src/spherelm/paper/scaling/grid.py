@@ -36,10 +36,13 @@ class Arm:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the plain model of its architecture, by dotted names."""
     ngpt: bool = False
+    drawn: bool = True
+    """Whether it has a curve of its own in the figures."""
 
 
 _QK = {"model.gpt_qk_norm": True}
 _MUON = {"optim.algorithm": "muon"}
+_FP8 = {"train.precision": "fp8"}
 _GATED = {"optim.algorithm": "gated_adamw"}
 ARMS: dict[str, Arm] = {
     "gpt": Arm("GPT", 2e-3),
@@ -56,6 +59,8 @@ ARMS: dict[str, Arm] = {
     ),
     "ngpt-gated": Arm("nGPT, GatedAdamW", 8e-3, _GATED, ngpt=True),
     "gpt-gated": Arm("GPT, GatedAdamW", 2e-3, _GATED),
+    "ngpt-fp8": Arm("nGPT, fp8", 8e-3, _FP8, ngpt=True, drawn=False),
+    "gpt-fp8": Arm("GPT, fp8", 2e-3, _FP8, drawn=False),
     "ngpt-cap": Arm("nGPT, angle cap 0.05", 8e-3, {"optim.angle_cap": 0.05}, ngpt=True),
 }
 
@@ -149,7 +154,8 @@ def rehearsed(run: RunConfig) -> RunConfig:
 
 
 def _queue() -> list[Point]:
-    """First what each arm, schedule and recipe gives, then curves over tokens, seeds and 1k."""
+    """First what each arm, schedule and recipe gives, then curves over tokens, seeds, eight-bit
+    products and 1k."""
     both = ("ngpt", "gpt")
     arms = [
         *(Point(arm, 92) for arm in ("ngpt", "gpt", "gpt-qk", "gpt-muon", "ngpt-muon")),
@@ -167,14 +173,19 @@ def _queue() -> list[Point]:
         *(Point("gpt-qk-muon", 46, muon_lr=lr) for lr in rates_around(4e-3)),
         *(Point(arm, 46, lr=lr) for arm in both for lr in rates_around(ARMS[arm].lr)),
         *(Point("gpt-qk", 46, lr=lr) for lr in (2e-3, 4e-3, 8e-3)),
+        *(Point("ngpt", 184, lr=lr) for lr in (4e-3, 6e-3)),
+        Point("gpt", 184, lr=4e-3),
+        *(Point("ngpt", 92, lr=lr) for lr in (4e-3, 6e-3)),
+        Point("gpt", 92, lr=4e-3),
     ]
     leaders = (*both, "ngpt-muon", "gpt-qk-muon")
     longer = [Point(arm, tokens) for tokens in (184, 368) for arm in leaders]
     seeds = [
         Point(arm, tokens, seed=seed) for tokens in (92, 184) for seed in (1, 2) for arm in leaders
     ]
+    rounded = [Point(f"{arm}-fp8", 92, seed=seed) for seed in range(3) for arm in both]
     short = [Point(arm, tokens, context=1024) for tokens in (46, 92, 184) for arm in both]
-    return arms + rates + longer + seeds + short
+    return arms + rates + longer + seeds + rounded + short
 
 
 def rates_around(lr: float) -> tuple[float, float]:

@@ -149,7 +149,7 @@ _ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
 
 def figures(records: Sequence[Record]) -> list[Chart]:
     """For each context: final loss over tokens of every arm, and the curves of the last budget."""
-    bests = best_settings(records)
+    bests = [b for b in best_settings(records) if ARMS[b.arm].drawn]
     found = []
     for context in sorted({b.context for b in bests}):
         here, size = [b for b in bests if b.context == context], f"{context // 1024}k"
