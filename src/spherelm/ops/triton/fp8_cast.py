@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.tiles import to_device
+from spherelm.ops.triton.tiles import load_tile, to_device
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 """The largest number of each format."""
@@ -104,14 +104,6 @@ def sigmoid(x):
             "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1,
         )  # fmt: skip
     return tl.sigmoid(x)
-
-
-@triton.jit
-def load_tile(pointer, mask, EVEN: tl.constexpr):
-    """A tile in float32; zero where `mask` is false, which is nowhere where all tiles are full."""
-    if EVEN:
-        return tl.load(pointer).to(tl.float32)
-    return tl.load(pointer, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit

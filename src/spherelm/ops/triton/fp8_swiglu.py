@@ -26,14 +26,13 @@ from torch import Tensor
 from spherelm.ops.triton.fp8_cast import (
     LARGEST,
     as_bytes,
-    load_tile,
     note_largest,
     padded,
     place,
     sigmoid,
     store_both,
 )
-from spherelm.ops.triton.tiles import sum_rows
+from spherelm.ops.triton.tiles import load_tile, sum_rows
 
 _ROWS, _COLUMNS, _GROUP, _WARPS = 64, 64, 16, 4
 """Tiles as in `fp8_cast`."""

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from spherelm.ops.reference import NORM_EPS
-from spherelm.ops.triton.tiles import power_of_two, programs, sum_rows
+from spherelm.ops.triton.tiles import load_pair, power_of_two, programs, sum_rows
 
 _EPS = tl.constexpr(NORM_EPS)
 _TILE, _BACKWARD_TILE = 1024, 512
@@ -63,11 +63,9 @@ def qk_kernel(
     mask = (token < tokens)[:, None] & (column < K // 2)
 
     here = packed_ptr + (token * ((H + 2 * G) * K) + head * K)[:, None] + column
-    first = tl.load(here, mask=mask, other=0.0).to(tl.float32)
-    second = tl.load(here + K // 2, mask=mask, other=0.0).to(tl.float32)
+    first, second = load_pair(here, K // 2, mask, False)
     angle = table_ptr + (token % T * (K // 2))[:, None] + column
-    cos = tl.load(angle, mask=mask, other=0.0).to(tl.float32)
-    sin = tl.load(angle + table_stride, mask=mask, other=0.0).to(tl.float32)
+    cos, sin = load_pair(angle, table_stride, mask, False)
     first, second = _turn(first, second, cos, sin)
 
     if NORM:
@@ -78,14 +76,73 @@ def qk_kernel(
     if SPHERE:
         q_mask = mask & is_q
         factor = s_qk_ptr + (head // (H // G) * K)[:, None] + column
-        s_first = tl.load(factor, mask=q_mask, other=0.0).to(tl.float32)
-        s_second = tl.load(factor + K // 2, mask=q_mask, other=0.0).to(tl.float32)
+        s_first, s_second = load_pair(factor, K // 2, q_mask, False)
         q_here = q_ptr + (token * (H * K) + head * K)[:, None] + column
         tl.store(q_here, first * s_first * s_first, mask=q_mask)
         tl.store(q_here + K // 2, second * s_second * s_second, mask=q_mask)
         mask = mask & (head >= H)[:, None]
     tl.store(here, first, mask=mask)
     tl.store(here + K // 2, second, mask=mask)
+
+
+@triton.jit
+def gradient_of_part(
+    is_q, is_v, grad_q_ptr, grad_k_ptr, grad_v_ptr,
+    q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
+    v_stride_b, v_stride_t, v_stride_h, H: tl.constexpr, G: tl.constexpr,
+):  # fmt: skip
+    """Where the gradient of q, k or v lies: head 0 of a packed row, and the strides from there."""
+    if is_q:
+        grad_ptr = grad_q_ptr
+        stride_b, stride_t, stride_h = q_stride_b, q_stride_t, q_stride_h
+    elif is_v:
+        grad_ptr = grad_v_ptr - (H + G) * v_stride_h
+        stride_b, stride_t, stride_h = v_stride_b, v_stride_t, v_stride_h
+    else:
+        grad_ptr = grad_k_ptr - H * k_stride_h
+        stride_b, stride_t, stride_h = k_stride_b, k_stride_t, k_stride_h
+    return grad_ptr, stride_b, stride_t, stride_h
+
+
+@triton.jit
+def head_gradients(
+    packed_ptr, table_ptr, inverse_ptr, grad_ptr, stride_b, stride_t, stride_h,
+    s_first, s_second, sum_first, sum_second, token, head, column, mask, is_q, is_v,
+    tokens, T, table_rows, table_stride, H: tl.constexpr, G: tl.constexpr, K: tl.constexpr,
+    SPHERE: tl.constexpr, NORM: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """The gradients of heads of q, or k, or v as they were projected, and Σ g q̂ with them added.
+
+    token, head: (rows,), of each row; column: (1, HALF), mask: (rows, HALF)
+    """
+    at = grad_ptr + (token // T * stride_b + token % T * stride_t + head * stride_h)[:, None]
+    g_first, g_second = load_pair(at + column, K // 2, mask, EVEN)
+    if not is_v:
+        angle = table_ptr + (token % table_rows * (K // 2))[:, None] + column
+        cos, sin = load_pair(angle, table_stride, mask, EVEN)
+        if SPHERE:
+            # q is kept as it was projected, k as the unit vector it became.
+            here = packed_ptr + (token * ((H + 2 * G) * K) + head * K)[:, None] + column
+            first, second = load_pair(here, K // 2, mask, EVEN)
+            inverse = tl.full(token.shape, 1.0, tl.float32)
+            if is_q:
+                first, second = _turn(first, second, cos, sin)
+                if NORM:
+                    inverse = _inverse_length(first, second)
+                    first, second = first * inverse[:, None], second * inverse[:, None]
+                sum_first += g_first * first
+                sum_second += g_second * second
+                g_first *= s_first * s_first
+                g_second *= s_second * s_second
+            elif NORM:
+                stored = inverse_ptr + token * G + head - H
+                inverse = tl.load(stored, mask=token < tokens, other=1.0)
+            if NORM:
+                dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
+                g_first = (g_first - first * dot[:, None]) * inverse[:, None]
+                g_second = (g_second - second * dot[:, None]) * inverse[:, None]
+        g_first, g_second = _turn(g_first, g_second, cos, -sin)
+    return g_first, g_second, sum_first, sum_second
 
 
 @triton.jit
@@ -100,63 +157,34 @@ def qk_backward_kernel(
     """A row is one head of one token; a program keeps HEADS heads of q, or k, or v, and walks."""
     first_head = tl.program_id(1) * HEADS
     is_q, is_v = first_head < H, first_head >= H + G
-    if is_q:
-        grad_ptr = grad_q_ptr
-        stride_b, stride_t, stride_h = q_stride_b, q_stride_t, q_stride_h
-    elif is_v:
-        grad_ptr = grad_v_ptr - (H + G) * v_stride_h
-        stride_b, stride_t, stride_h = v_stride_b, v_stride_t, v_stride_h
-    else:
-        grad_ptr = grad_k_ptr - H * k_stride_h
-        stride_b, stride_t, stride_h = k_stride_b, k_stride_t, k_stride_h
+    grad_ptr, stride_b, stride_t, stride_h = gradient_of_part(
+        is_q, is_v, grad_q_ptr, grad_k_ptr, grad_v_ptr,
+        q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
+        v_stride_b, v_stride_t, v_stride_h, H, G,
+    )  # fmt: skip
 
     row = tl.arange(0, TOKENS * HEADS)
     slot, head = row // HEADS, first_head + row % HEADS
     column = tl.arange(0, HALF)[None, :]
     inside = (column < K // 2) & (slot >= 0)[:, None]
+    s_first, s_second = 1.0, 1.0
     if SPHERE:
-        sum_first = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
-        sum_second = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
         factor = s_qk_ptr + (head // (H // G) * K)[:, None] + column
-        s_first = tl.load(factor, mask=inside & is_q, other=1.0).to(tl.float32)
-        s_second = tl.load(factor + K // 2, mask=inside & is_q, other=1.0).to(tl.float32)
+        s_first, s_second = load_pair(factor, K // 2, inside & is_q, False)
+    sum_first = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
+    sum_second = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
 
     for start in range(tl.program_id(0) * TOKENS, tokens, tl.num_programs(0) * TOKENS):
         token = start + slot.to(tl.int64)
-        b, t = token // T, token % T
         mask = (token < tokens)[:, None] & inside
-        here = (token * ((H + 2 * G) * K) + head * K)[:, None] + column
-        at = grad_ptr + (b * stride_b + t * stride_t + head * stride_h)[:, None] + column
-        g_first = tl.load(at, mask=mask, other=0.0).to(tl.float32)
-        g_second = tl.load(at + K // 2, mask=mask, other=0.0).to(tl.float32)
-        if not is_v:
-            angle = table_ptr + (token % table_rows * (K // 2))[:, None] + column
-            cos = tl.load(angle, mask=mask, other=0.0).to(tl.float32)
-            sin = tl.load(angle + table_stride, mask=mask, other=0.0).to(tl.float32)
-            if SPHERE:
-                # q is kept as it was projected, k as the unit vector it became.
-                first = tl.load(packed_ptr + here, mask=mask, other=0.0).to(tl.float32)
-                second = tl.load(packed_ptr + here + K // 2, mask=mask, other=0.0).to(tl.float32)
-                inverse = tl.full((TOKENS * HEADS,), 1.0, tl.float32)
-                if is_q:
-                    first, second = _turn(first, second, cos, sin)
-                    if NORM:
-                        inverse = _inverse_length(first, second)
-                        first, second = first * inverse[:, None], second * inverse[:, None]
-                    sum_first += g_first * first
-                    sum_second += g_second * second
-                    g_first *= s_first * s_first
-                    g_second *= s_second * s_second
-                elif NORM:
-                    stored = inverse_ptr + token * G + head - H
-                    inverse = tl.load(stored, mask=token < tokens, other=1.0)
-                if NORM:
-                    dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
-                    g_first = (g_first - first * dot[:, None]) * inverse[:, None]
-                    g_second = (g_second - second * dot[:, None]) * inverse[:, None]
-            g_first, g_second = _turn(g_first, g_second, cos, -sin)
-        tl.store(out_ptr + here, g_first, mask=mask)
-        tl.store(out_ptr + here + K // 2, g_second, mask=mask)
+        g_first, g_second, sum_first, sum_second = head_gradients(
+            packed_ptr, table_ptr, inverse_ptr, grad_ptr, stride_b, stride_t, stride_h,
+            s_first, s_second, sum_first, sum_second, token, head, column, mask, is_q, is_v,
+            tokens, T, table_rows, table_stride, H, G, K, SPHERE, NORM, False,
+        )  # fmt: skip
+        here = out_ptr + (token * ((H + 2 * G) * K) + head * K)[:, None] + column
+        tl.store(here, g_first, mask=mask)
+        tl.store(here + K // 2, g_second, mask=mask)
 
     if SPHERE:  # noqa: SIM102 (known when compiling; is_q is not)
         if is_q:
