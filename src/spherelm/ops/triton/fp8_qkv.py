@@ -18,6 +18,7 @@ from torch import Tensor
 from spherelm.ops.triton.fp8_cast import (
     LARGEST,
     as_bytes,
+    largest_of_eights,
     note_largest,
     padded,
     store_both,
@@ -37,8 +38,8 @@ def qkv_backward_kernel_8(
     q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
     v_stride_b, v_stride_t, v_stride_h,
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
-    LARGEST: tl.constexpr, EVEN: tl.constexpr, TOKENS: tl.constexpr, HALF: tl.constexpr,
-    WALK: tl.constexpr, STAGES: tl.constexpr,
+    LARGEST: tl.constexpr, EVEN: tl.constexpr, WHOLE: tl.constexpr, TOKENS: tl.constexpr,
+    HALF: tl.constexpr, WALK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """A program walks over WALK tiles of tokens of one head of q, k or v."""
     walk, head = tl.program_id(0) // (H + 2 * G), tl.program_id(0) % (H + 2 * G)
@@ -59,23 +60,24 @@ def qkv_backward_kernel_8(
         s_first, s_second = load_pair(factor, K // 2, inside & is_q, False)
     sum_first = tl.zeros((TOKENS, HALF), tl.float32)
     sum_second = tl.zeros((TOKENS, HALF), tl.float32)
-    largest = tl.zeros((TOKENS,), tl.float32)
+    largest = tl.zeros((TOKENS, HALF // 8), tl.float32)
     width = (H + 2 * G) * K
     out_ptr += head * K
     turned_ptr += tl.cast(head * K, tl.int64) * turned_rows
     for step in tl.range(0, WALK, num_stages=STAGES):
-        token = (walk * WALK + step) * TOKENS + tl.arange(0, TOKENS)
+        start, slot = (walk * WALK + step) * TOKENS, tl.arange(0, TOKENS)
+        token = start + slot
         mask = (token < tokens)[:, None] & inside[None, :]
         g_first, g_second, sum_first, sum_second = head_gradients(
             packed_ptr, table_ptr, inverse_ptr, grad_ptr, stride_b, stride_t, stride_h,
-            s_first[None, :], s_second[None, :], sum_first, sum_second,
-            token.to(tl.int64), head, column[None, :], mask, is_q, is_v,
-            tokens, T, table_rows, table_stride, H, G, K, SPHERE, NORM, EVEN,
+            (s_first * s_first)[None, :], (s_second * s_second)[None, :], sum_first, sum_second,
+            start, slot, head, column[None, :], mask, is_q, is_v, tokens, T, table_rows,
+            table_stride, H, G, K, SPHERE, NORM, EVEN, WHOLE,
         )  # fmt: skip
         g_first *= scale
         g_second *= scale
         either = tl.maximum(tl.abs(g_first), tl.abs(g_second))
-        largest = tl.maximum(largest, tl.max(either, axis=1))
+        largest = tl.maximum(largest, largest_of_eights(either))
         store_both(
             out_ptr, turned_ptr, g_first, token, column, tokens, K // 2, width, turned_rows,
             turned_rows, LARGEST, EVEN,
@@ -112,7 +114,7 @@ def qkv_backward(
     batch, T, heads, K = grad_q.shape
     kv_heads, device = grad_k.shape[2], grad_q.device
     sphere, tokens, all_heads = s_qk is not None, batch * T, heads + 2 * kv_heads
-    half = power_of_two(K // 2)
+    half = max(8, power_of_two(K // 2))
     per_tile = max(1, _TILE // half)
     out = torch.empty(tokens, all_heads * K, dtype=dtype, device=device)
     turned = torch.empty(all_heads * K, padded(tokens), dtype=dtype, device=device)
@@ -126,7 +128,7 @@ def qkv_backward(
         turned.shape[1],
         *grad_q.stride()[:3], *grad_k.stride()[:3], *grad_v.stride()[:3],
         H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere, LARGEST=LARGEST[dtype],
-        EVEN=tokens % (per_tile * walk) == 0 and 2 * half == K,
+        EVEN=tokens % (per_tile * walk) == 0 and 2 * half == K, WHOLE=T % per_tile == 0,
         TOKENS=per_tile, HALF=half, WALK=walk, STAGES=_STAGES, num_warps=_WARPS,
     )  # fmt: skip
     if not sphere:

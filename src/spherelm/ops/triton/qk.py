@@ -107,18 +107,29 @@ def gradient_of_part(
 @triton.jit
 def head_gradients(
     packed_ptr, table_ptr, inverse_ptr, grad_ptr, stride_b, stride_t, stride_h,
-    s_first, s_second, sum_first, sum_second, token, head, column, mask, is_q, is_v,
-    tokens, T, table_rows, table_stride, H: tl.constexpr, G: tl.constexpr, K: tl.constexpr,
-    SPHERE: tl.constexpr, NORM: tl.constexpr, EVEN: tl.constexpr,
+    square_first, square_second, sum_first, sum_second, start, slot, head, column, mask,
+    is_q, is_v, tokens, T, table_rows, table_stride,
+    H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
+    EVEN: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
     """The gradients of heads of q, or k, or v as they were projected, and Σ g q̂ with them added.
 
-    token, head: (rows,), of each row; column: (1, HALF), mask: (rows, HALF)
+    slot, head: (rows,), the token of each row, from `start` on, and its head; column: (1, HALF),
+    mask: (rows, HALF), square: s_qk². WHOLE: the tokens of a tile are of one sequence, so that one
+    division finds it for all of them.
     """
-    at = grad_ptr + (token // T * stride_b + token % T * stride_t + head * stride_h)[:, None]
-    g_first, g_second = load_pair(at + column, K // 2, mask, EVEN)
+    token = (start + slot).to(tl.int64)
+    if WHOLE:
+        sequence, position = start // T, start % T + slot
+        turn = start % table_rows + slot
+    else:
+        sequence, position = (start + slot) // T, (start + slot) % T
+        turn = (start + slot) % table_rows
+    at = sequence.to(tl.int64) * stride_b + position.to(tl.int64) * stride_t + head * stride_h
+    at = grad_ptr + at[:, None] + column
+    g_first, g_second = load_pair(at, K // 2, mask, EVEN)
     if not is_v:
-        angle = table_ptr + (token % table_rows * (K // 2))[:, None] + column
+        angle = table_ptr + (turn.to(tl.int64) * (K // 2))[:, None] + column
         cos, sin = load_pair(angle, table_stride, mask, EVEN)
         if SPHERE:
             # q is kept as it was projected, k as the unit vector it became.
@@ -132,8 +143,8 @@ def head_gradients(
                     first, second = first * inverse[:, None], second * inverse[:, None]
                 sum_first += g_first * first
                 sum_second += g_second * second
-                g_first *= s_first * s_first
-                g_second *= s_second * s_second
+                g_first *= square_first
+                g_second *= square_second
             elif NORM:
                 stored = inverse_ptr + token * G + head - H
                 inverse = tl.load(stored, mask=token < tokens, other=1.0)
@@ -152,7 +163,7 @@ def qk_backward_kernel(
     q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
     v_stride_b, v_stride_t, v_stride_h,
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
-    TOKENS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
+    WHOLE: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
     """A row is one head of one token; a program keeps HEADS heads of q, or k, or v, and walks."""
     first_head = tl.program_id(1) * HEADS
@@ -175,12 +186,13 @@ def qk_backward_kernel(
     sum_second = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
 
     for start in range(tl.program_id(0) * TOKENS, tokens, tl.num_programs(0) * TOKENS):
-        token = start + slot.to(tl.int64)
+        token = (start + slot).to(tl.int64)
         mask = (token < tokens)[:, None] & inside
         g_first, g_second, sum_first, sum_second = head_gradients(
             packed_ptr, table_ptr, inverse_ptr, grad_ptr, stride_b, stride_t, stride_h,
-            s_first, s_second, sum_first, sum_second, token, head, column, mask, is_q, is_v,
-            tokens, T, table_rows, table_stride, H, G, K, SPHERE, NORM, False,
+            s_first * s_first, s_second * s_second, sum_first, sum_second, start, slot, head,
+            column, mask, is_q, is_v, tokens, T, table_rows, table_stride, H, G, K, SPHERE, NORM,
+            False, WHOLE,
         )  # fmt: skip
         here = out_ptr + (token * ((H + 2 * G) * K) + head * K)[:, None] + column
         tl.store(here, g_first, mask=mask)
@@ -269,7 +281,8 @@ def qkv_backward(
         table if inverse is None else inverse, grad_q, grad_k, grad_v, out, partial,
         tokens, T, table.shape[1], table.stride(0), *grad_q.stride()[:3], *grad_k.stride()[:3],
         *grad_v.stride()[:3], H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere,
-        TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half, num_warps=2,
+        WHOLE=T % tokens_per_tile == 0, TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half,
+        num_warps=2,
     )  # fmt: skip
     if not sphere:
         return out, partial.view(0)
