@@ -101,7 +101,9 @@ def test_swiglu(scaled: bool, dtype: torch.dtype, device: str) -> None:
 
 
 @dtypes
-@pytest.mark.parametrize(("B", "T", "H", "G", "K"), [(3, 45, 2, 2, 16), (1, 5, 4, 1, 6)])
+@pytest.mark.parametrize(
+    ("B", "T", "H", "G", "K"), [(3, 45, 2, 2, 16), (1, 5, 4, 1, 6), (2, 64, 4, 2, 64)]
+)
 @pytest.mark.parametrize("kind", ["rope", "sphere", "sphere without norm"])
 def test_gradient_of_q_k_v(
     kind: str, B: int, T: int, H: int, G: int, K: int, dtype: torch.dtype, device: str

@@ -76,7 +76,7 @@ def operation_of_reference(adds: bool):  # type: ignore[no-untyped-def]
 
 @pytest.mark.parametrize(
     ("B", "T", "H", "G", "K"),
-    [(96, 1, 1, 1, 64), (2, 5, 4, 2, 6), (1, 3, 6, 3, 20), (1, 2, 8, 1, 128)],
+    [(96, 1, 1, 1, 64), (2, 5, 4, 2, 6), (1, 3, 6, 3, 20), (1, 2, 8, 1, 128), (3, 4, 4, 4, 64)],
 )
 @pytest.mark.parametrize("kind", ["rope", "sphere", "sphere without norm", "own positions"])
 def test_projection_of_q_k_v(

@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.tiles import to_device
+from spherelm.ops.triton.tiles import load_tile, to_device
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 """The largest number of each format."""
@@ -95,6 +95,15 @@ def note_largest(amax_ptr, x):
 
 
 @triton.jit
+def largest_of_eights(x):
+    """The largest of each eight neighbours of a row, which one thread holds: nothing to exchange.
+
+    (R, C) -> (R, C/8)
+    """
+    return tl.max(tl.reshape(x, (x.shape[0], x.shape[1] // 8, 8)), axis=2)
+
+
+@triton.jit
 def sigmoid(x):
     """1 / (1 + exp(−x)) in four instructions, to 2^-21; Triton's own takes a dozen."""
     if _ON_GPU:
@@ -104,14 +113,6 @@ def sigmoid(x):
             "=f,f", [x], dtype=tl.float32, is_pure=True, pack=1,
         )  # fmt: skip
     return tl.sigmoid(x)
-
-
-@triton.jit
-def load_tile(pointer, mask, EVEN: tl.constexpr):
-    """A tile in float32; zero where `mask` is false, which is nowhere where all tiles are full."""
-    if EVEN:
-        return tl.load(pointer).to(tl.float32)
-    return tl.load(pointer, mask=mask, other=0.0).to(tl.float32)
 
 
 @triton.jit

@@ -18,13 +18,13 @@ from torch import Tensor
 from spherelm.ops.triton.fp8_cast import (
     LARGEST,
     as_bytes,
-    load_tile,
+    largest_of_eights,
     note_largest,
     padded,
     store_both,
 )
-from spherelm.ops.triton.qk import _inverse_length, _turn
-from spherelm.ops.triton.tiles import power_of_two, sum_rows
+from spherelm.ops.triton.qk import gradient_of_part, head_gradients
+from spherelm.ops.triton.tiles import load_pair, power_of_two, sum_rows
 
 _TILE, _WALK, _STAGES, _WARPS = 1024, 8, 1, 4
 """Numbers of one half of the pairs that a program holds at a time, and how often it does."""
@@ -38,73 +38,46 @@ def qkv_backward_kernel_8(
     q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
     v_stride_b, v_stride_t, v_stride_h,
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
-    LARGEST: tl.constexpr, EVEN: tl.constexpr, TOKENS: tl.constexpr, HALF: tl.constexpr,
-    WALK: tl.constexpr, STAGES: tl.constexpr,
+    LARGEST: tl.constexpr, EVEN: tl.constexpr, WHOLE: tl.constexpr, TOKENS: tl.constexpr,
+    HALF: tl.constexpr, WALK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
     """A program walks over WALK tiles of tokens of one head of q, k or v."""
     walk, head = tl.program_id(0) // (H + 2 * G), tl.program_id(0) % (H + 2 * G)
     is_q, is_v = head < H, head >= H + G
-    if is_q:
-        grad_ptr = grad_q_ptr
-        stride_b, stride_t, stride_h = q_stride_b, q_stride_t, q_stride_h
-    elif is_v:
-        grad_ptr = grad_v_ptr - (H + G) * v_stride_h
-        stride_b, stride_t, stride_h = v_stride_b, v_stride_t, v_stride_h
-    else:
-        grad_ptr = grad_k_ptr - H * k_stride_h
-        stride_b, stride_t, stride_h = k_stride_b, k_stride_t, k_stride_h
+    grad_ptr, stride_b, stride_t, stride_h = gradient_of_part(
+        is_q, is_v, grad_q_ptr, grad_k_ptr, grad_v_ptr,
+        q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
+        v_stride_b, v_stride_t, v_stride_h, H, G,
+    )  # fmt: skip
 
     column = tl.arange(0, HALF)
     inside = column < K // 2
     scale = tl.load(scale_ptr)
     s_first = tl.full((HALF,), 1.0, tl.float32)
-    s_second = tl.full((HALF,), 1.0, tl.float32)
+    s_second = s_first
     if SPHERE:
         factor = s_qk_ptr + head // (H // G) * K + column
-        s_first = tl.load(factor, mask=inside & is_q, other=1.0).to(tl.float32)
-        s_second = tl.load(factor + K // 2, mask=inside & is_q, other=1.0).to(tl.float32)
+        s_first, s_second = load_pair(factor, K // 2, inside & is_q, False)
     sum_first = tl.zeros((TOKENS, HALF), tl.float32)
     sum_second = tl.zeros((TOKENS, HALF), tl.float32)
-    largest = tl.zeros((TOKENS,), tl.float32)
+    largest = tl.zeros((TOKENS, HALF // 8), tl.float32)
     width = (H + 2 * G) * K
     out_ptr += head * K
     turned_ptr += tl.cast(head * K, tl.int64) * turned_rows
     for step in tl.range(0, WALK, num_stages=STAGES):
-        token = (walk * WALK + step) * TOKENS + tl.arange(0, TOKENS)
+        start, slot = (walk * WALK + step) * TOKENS, tl.arange(0, TOKENS)
+        token = start + slot
         mask = (token < tokens)[:, None] & inside[None, :]
-        token_64 = token.to(tl.int64)
-        at = token_64 // T * stride_b + token_64 % T * stride_t + head * stride_h
-        at = grad_ptr + at[:, None] + column[None, :]
-        g_first, g_second = load_tile(at, mask, EVEN), load_tile(at + K // 2, mask, EVEN)
-        if not is_v:
-            angle = table_ptr + (token_64 % table_rows * (K // 2))[:, None] + column[None, :]
-            cos, sin = load_tile(angle, mask, EVEN), load_tile(angle + table_stride, mask, EVEN)
-            if SPHERE:
-                # q is kept as it was projected, k as the unit vector it became.
-                here = packed_ptr + (token_64 * width + head * K)[:, None] + column[None, :]
-                first, second = load_tile(here, mask, EVEN), load_tile(here + K // 2, mask, EVEN)
-                inverse = tl.full((TOKENS,), 1.0, tl.float32)
-                if is_q:
-                    first, second = _turn(first, second, cos, sin)
-                    if NORM:
-                        inverse = _inverse_length(first, second)
-                        first, second = first * inverse[:, None], second * inverse[:, None]
-                    sum_first += g_first * first
-                    sum_second += g_second * second
-                    g_first *= (s_first * s_first)[None, :]
-                    g_second *= (s_second * s_second)[None, :]
-                elif NORM:
-                    stored = inverse_ptr + token_64 * G + head - H
-                    inverse = tl.load(stored, mask=token < tokens, other=1.0)
-                if NORM:
-                    dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
-                    g_first = (g_first - first * dot[:, None]) * inverse[:, None]
-                    g_second = (g_second - second * dot[:, None]) * inverse[:, None]
-            g_first, g_second = _turn(g_first, g_second, cos, -sin)
+        g_first, g_second, sum_first, sum_second = head_gradients(
+            packed_ptr, table_ptr, inverse_ptr, grad_ptr, stride_b, stride_t, stride_h,
+            (s_first * s_first)[None, :], (s_second * s_second)[None, :], sum_first, sum_second,
+            start, slot, head, column[None, :], mask, is_q, is_v, tokens, T, table_rows,
+            table_stride, H, G, K, SPHERE, NORM, EVEN, WHOLE,
+        )  # fmt: skip
         g_first *= scale
         g_second *= scale
         either = tl.maximum(tl.abs(g_first), tl.abs(g_second))
-        largest = tl.maximum(largest, tl.max(either, axis=1))
+        largest = tl.maximum(largest, largest_of_eights(either))
         store_both(
             out_ptr, turned_ptr, g_first, token, column, tokens, K // 2, width, turned_rows,
             turned_rows, LARGEST, EVEN,
@@ -141,7 +114,7 @@ def qkv_backward(
     batch, T, heads, K = grad_q.shape
     kv_heads, device = grad_k.shape[2], grad_q.device
     sphere, tokens, all_heads = s_qk is not None, batch * T, heads + 2 * kv_heads
-    half = power_of_two(K // 2)
+    half = max(8, power_of_two(K // 2))
     per_tile = max(1, _TILE // half)
     out = torch.empty(tokens, all_heads * K, dtype=dtype, device=device)
     turned = torch.empty(all_heads * K, padded(tokens), dtype=dtype, device=device)
@@ -155,7 +128,7 @@ def qkv_backward(
         turned.shape[1],
         *grad_q.stride()[:3], *grad_k.stride()[:3], *grad_v.stride()[:3],
         H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere, LARGEST=LARGEST[dtype],
-        EVEN=tokens % (per_tile * walk) == 0 and 2 * half == K,
+        EVEN=tokens % (per_tile * walk) == 0 and 2 * half == K, WHOLE=T % per_tile == 0,
         TOKENS=per_tile, HALF=half, WALK=walk, STAGES=_STAGES, num_warps=_WARPS,
     )  # fmt: skip
     if not sphere:

@@ -16,11 +16,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.reference import NORM_EPS
 from spherelm.ops.triton.fp8_cast import LARGEST, as_bytes, rounded
+from spherelm.ops.triton.residual import update_gradients
 from spherelm.ops.triton.tiles import load_row, power_of_two, programs, store_row, sum_rows, warps
 
-_EPS = tl.constexpr(NORM_EPS)
 _PROGRAMS, _PER_THREAD = 6, 16
 """Programs of a multiprocessor, and numbers of a row that a thread holds."""
 
@@ -43,16 +42,10 @@ def residual_backward_kernel_8(
         g = load_row(grad_ptr, row, D, columns, mask)
         if MORE:
             g += load_row(more_ptr, row, D, columns, mask)
-        inverse_y = 1 / tl.maximum(tl.sqrt(tl.sum(y * y)), _EPS)
-        b = y * inverse_y
-        m = h + alpha * (b - h)
-        inverse_m = 1 / tl.maximum(tl.sqrt(tl.sum(m * m)), _EPS)
-        grad_m = (g - m * (tl.sum(m * g) * inverse_m * inverse_m)) * inverse_m
-        grad_alpha += (b - h) * grad_m
-        grad_b = alpha * grad_m
-        grad_y = (grad_b - b * tl.sum(b * grad_b)) * inverse_y
+        grad_h, grad_y, of_row = update_gradients(h, y, alpha, g)
+        grad_alpha += of_row
         largest = tl.maximum(largest, tl.abs(grad_y))
-        store_row(grad_h_ptr, row, D, columns, mask, grad_m - grad_b)
+        store_row(grad_h_ptr, row, D, columns, mask, grad_h)
         grad_y = rounded(grad_y * scale, LARGEST)
         store_row(grad_y_ptr, row, D, columns, mask, grad_y)
     tl.store(partial_ptr + program * D + columns, grad_alpha, mask=mask)

@@ -8,6 +8,9 @@ in eight bits is known beforehand. With σ = σ(ν) and g the gradient of a:
     du = g ν σ        dν = g u σ (1 + ν (1 − σ))        ds_u = Σ_tokens du (h W_u)   (s_ν likewise)
     d(h W_u) = s_u du                                    d(h W_ν) = s_ν dν
 
+du has s_ν as a factor, dν has s_u: both gradients are the product s_u s_ν times what is made of
+h W_u and h W_ν, and the sums take their factor when they are done.
+
 Sums over the tokens that a program walks over are kept by it, and added afterwards: they repeat to
 the bit.
 
@@ -26,14 +29,15 @@ from torch import Tensor
 from spherelm.ops.triton.fp8_cast import (
     LARGEST,
     as_bytes,
-    load_tile,
+    largest_of_eights,
     note_largest,
     padded,
     place,
     sigmoid,
     store_both,
 )
-from spherelm.ops.triton.tiles import sum_rows
+from spherelm.ops.triton.swiglu import gate_gradients, gated
+from spherelm.ops.triton.tiles import load_pair, load_tile, sum_rows
 
 _ROWS, _COLUMNS, _GROUP, _WARPS = 64, 64, 16, 4
 """Tiles as in `fp8_cast`."""
@@ -57,10 +61,10 @@ def swiglu_kernel_8(
     _, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < F)[None, :]
     at = packed_ptr + row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
-    u, nu = load_tile(at, mask, EVEN), load_tile(at + F, mask, EVEN)
+    u, nu = load_pair(at, F, mask, EVEN)
     scale = tl.load(scale_ptr)
     nu *= _load_factors(s_nu_ptr, column, F, SCALED)[None, :]
-    a = u * (_load_factors(s_u_ptr, column, F, SCALED) * scale)[None, :] * (nu * sigmoid(nu))
+    a = gated(u, nu, sigmoid(nu)) * (_load_factors(s_u_ptr, column, F, SCALED) * scale)[None, :]
     if AMAX:
         note_largest(amax_ptr, a / scale)
     store_both(
@@ -81,30 +85,27 @@ def swiglu_backward_kernel_8(
     column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < F
     scale = tl.load(scale_ptr)
-    s_u = _load_factors(s_u_ptr, column, F, SCALED)
     s_nu = _load_factors(s_nu_ptr, column, F, SCALED)
+    factor = s_nu * _load_factors(s_u_ptr, column, F, SCALED) * scale
     sum_u = tl.zeros((ROWS, COLUMNS), tl.float32)
     sum_nu = tl.zeros((ROWS, COLUMNS), tl.float32)
-    largest = tl.zeros((ROWS,), tl.float32)
+    largest = tl.zeros((ROWS, COLUMNS // 8), tl.float32)
     for step in tl.range(0, WALK, num_stages=STAGES):
         row = (walk * WALK + step) * ROWS + tl.arange(0, ROWS)
         mask = (row < rows)[:, None] & inside[None, :]
         at = packed_ptr + row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
-        u, nu = load_tile(at, mask, EVEN), load_tile(at + F, mask, EVEN)
+        u, nu = load_pair(at, F, mask, EVEN)
         at = grad_ptr + row.to(tl.int64)[:, None] * F + column[None, :]
         g = load_tile(at, mask, EVEN)
         scaled_nu = nu * s_nu[None, :]
-        sigma = sigmoid(scaled_nu)
-        g *= sigma
-        grad_u = g * scaled_nu
-        grad_nu = g * u * s_u[None, :] * (1 + scaled_nu - scaled_nu * sigma)
+        grad_u, grad_nu = gate_gradients(u, nu, scaled_nu, sigmoid(scaled_nu), g)
         if SCALED:
             sum_u += grad_u * u
             sum_nu += grad_nu * nu
-        grad_u *= (s_u * scale)[None, :]
-        grad_nu *= (s_nu * scale)[None, :]
+        grad_u *= factor[None, :]
+        grad_nu *= factor[None, :]
         either = tl.maximum(tl.abs(grad_u), tl.abs(grad_nu))
-        largest = tl.maximum(largest, tl.max(either, axis=1))
+        largest = tl.maximum(largest, largest_of_eights(either))
         store_both(
             out_ptr, turned_ptr, grad_u, row, column, rows, F, 2 * F, turned_rows, turned_rows,
             LARGEST, EVEN,
@@ -115,8 +116,11 @@ def swiglu_backward_kernel_8(
         )  # fmt: skip
     if SCALED:
         here = partial_ptr + tl.cast(walk, tl.int64) * (2 * F) + column
-        tl.store(here, tl.sum(sum_u, axis=0), mask=inside)
-        tl.store(here + F, tl.sum(sum_nu, axis=0), mask=inside)
+        # Factors are loaded again: kept over the loop they would take registers that it needs.
+        ds_u = tl.sum(sum_u, axis=0) * _load_factors(s_nu_ptr, column, F, SCALED)
+        ds_nu = tl.sum(sum_nu, axis=0) * _load_factors(s_u_ptr, column, F, SCALED)
+        tl.store(here, ds_u, mask=inside)
+        tl.store(here + F, ds_nu, mask=inside)
     note_largest(amax_ptr, largest / scale)
 
 

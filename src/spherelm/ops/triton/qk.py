@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from spherelm.ops.reference import NORM_EPS
-from spherelm.ops.triton.tiles import power_of_two, programs, sum_rows
+from spherelm.ops.triton.tiles import load_pair, power_of_two, programs, sum_rows
 
 _EPS = tl.constexpr(NORM_EPS)
 _TILE, _BACKWARD_TILE = 1024, 512
@@ -63,11 +63,9 @@ def qk_kernel(
     mask = (token < tokens)[:, None] & (column < K // 2)
 
     here = packed_ptr + (token * ((H + 2 * G) * K) + head * K)[:, None] + column
-    first = tl.load(here, mask=mask, other=0.0).to(tl.float32)
-    second = tl.load(here + K // 2, mask=mask, other=0.0).to(tl.float32)
+    first, second = load_pair(here, K // 2, mask, False)
     angle = table_ptr + (token % T * (K // 2))[:, None] + column
-    cos = tl.load(angle, mask=mask, other=0.0).to(tl.float32)
-    sin = tl.load(angle + table_stride, mask=mask, other=0.0).to(tl.float32)
+    cos, sin = load_pair(angle, table_stride, mask, False)
     first, second = _turn(first, second, cos, sin)
 
     if NORM:
@@ -78,8 +76,7 @@ def qk_kernel(
     if SPHERE:
         q_mask = mask & is_q
         factor = s_qk_ptr + (head // (H // G) * K)[:, None] + column
-        s_first = tl.load(factor, mask=q_mask, other=0.0).to(tl.float32)
-        s_second = tl.load(factor + K // 2, mask=q_mask, other=0.0).to(tl.float32)
+        s_first, s_second = load_pair(factor, K // 2, q_mask, False)
         q_here = q_ptr + (token * (H * K) + head * K)[:, None] + column
         tl.store(q_here, first * s_first * s_first, mask=q_mask)
         tl.store(q_here + K // 2, second * s_second * s_second, mask=q_mask)
@@ -89,17 +86,12 @@ def qk_kernel(
 
 
 @triton.jit
-def qk_backward_kernel(
-    packed_ptr, table_ptr, s_qk_ptr, inverse_ptr, grad_q_ptr, grad_k_ptr, grad_v_ptr,
-    out_ptr, partial_ptr, tokens, T, table_rows, table_stride,
+def gradient_of_part(
+    is_q, is_v, grad_q_ptr, grad_k_ptr, grad_v_ptr,
     q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
-    v_stride_b, v_stride_t, v_stride_h,
-    H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
-    TOKENS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
+    v_stride_b, v_stride_t, v_stride_h, H: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
-    """A row is one head of one token; a program keeps HEADS heads of q, or k, or v, and walks."""
-    first_head = tl.program_id(1) * HEADS
-    is_q, is_v = first_head < H, first_head >= H + G
+    """Where the gradient of q, k or v lies: head 0 of a packed row, and the strides from there."""
     if is_q:
         grad_ptr = grad_q_ptr
         stride_b, stride_t, stride_h = q_stride_b, q_stride_t, q_stride_h
@@ -109,54 +101,102 @@ def qk_backward_kernel(
     else:
         grad_ptr = grad_k_ptr - H * k_stride_h
         stride_b, stride_t, stride_h = k_stride_b, k_stride_t, k_stride_h
+    return grad_ptr, stride_b, stride_t, stride_h
+
+
+@triton.jit
+def head_gradients(
+    packed_ptr, table_ptr, inverse_ptr, grad_ptr, stride_b, stride_t, stride_h,
+    square_first, square_second, sum_first, sum_second, start, slot, head, column, mask,
+    is_q, is_v, tokens, T, table_rows, table_stride,
+    H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
+    EVEN: tl.constexpr, WHOLE: tl.constexpr,
+):  # fmt: skip
+    """The gradients of heads of q, or k, or v as they were projected, and Σ g q̂ with them added.
+
+    slot, head: (rows,), the token of each row, from `start` on, and its head; column: (1, HALF),
+    mask: (rows, HALF), square: s_qk². WHOLE: the tokens of a tile are of one sequence, so that one
+    division finds it for all of them.
+    """
+    token = (start + slot).to(tl.int64)
+    if WHOLE:
+        sequence, position = start // T, start % T + slot
+        turn = start % table_rows + slot
+    else:
+        sequence, position = (start + slot) // T, (start + slot) % T
+        turn = (start + slot) % table_rows
+    at = sequence.to(tl.int64) * stride_b + position.to(tl.int64) * stride_t + head * stride_h
+    at = grad_ptr + at[:, None] + column
+    g_first, g_second = load_pair(at, K // 2, mask, EVEN)
+    if not is_v:
+        angle = table_ptr + (turn.to(tl.int64) * (K // 2))[:, None] + column
+        cos, sin = load_pair(angle, table_stride, mask, EVEN)
+        if SPHERE:
+            # q is kept as it was projected, k as the unit vector it became.
+            here = packed_ptr + (token * ((H + 2 * G) * K) + head * K)[:, None] + column
+            first, second = load_pair(here, K // 2, mask, EVEN)
+            inverse = tl.full(token.shape, 1.0, tl.float32)
+            if is_q:
+                first, second = _turn(first, second, cos, sin)
+                if NORM:
+                    inverse = _inverse_length(first, second)
+                    first, second = first * inverse[:, None], second * inverse[:, None]
+                sum_first += g_first * first
+                sum_second += g_second * second
+                g_first *= square_first
+                g_second *= square_second
+            elif NORM:
+                stored = inverse_ptr + token * G + head - H
+                inverse = tl.load(stored, mask=token < tokens, other=1.0)
+            if NORM:
+                dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
+                g_first = (g_first - first * dot[:, None]) * inverse[:, None]
+                g_second = (g_second - second * dot[:, None]) * inverse[:, None]
+        g_first, g_second = _turn(g_first, g_second, cos, -sin)
+    return g_first, g_second, sum_first, sum_second
+
+
+@triton.jit
+def qk_backward_kernel(
+    packed_ptr, table_ptr, s_qk_ptr, inverse_ptr, grad_q_ptr, grad_k_ptr, grad_v_ptr,
+    out_ptr, partial_ptr, tokens, T, table_rows, table_stride,
+    q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
+    v_stride_b, v_stride_t, v_stride_h,
+    H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
+    WHOLE: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
+):  # fmt: skip
+    """A row is one head of one token; a program keeps HEADS heads of q, or k, or v, and walks."""
+    first_head = tl.program_id(1) * HEADS
+    is_q, is_v = first_head < H, first_head >= H + G
+    grad_ptr, stride_b, stride_t, stride_h = gradient_of_part(
+        is_q, is_v, grad_q_ptr, grad_k_ptr, grad_v_ptr,
+        q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
+        v_stride_b, v_stride_t, v_stride_h, H, G,
+    )  # fmt: skip
 
     row = tl.arange(0, TOKENS * HEADS)
     slot, head = row // HEADS, first_head + row % HEADS
     column = tl.arange(0, HALF)[None, :]
     inside = (column < K // 2) & (slot >= 0)[:, None]
+    s_first, s_second = 1.0, 1.0
     if SPHERE:
-        sum_first = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
-        sum_second = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
         factor = s_qk_ptr + (head // (H // G) * K)[:, None] + column
-        s_first = tl.load(factor, mask=inside & is_q, other=1.0).to(tl.float32)
-        s_second = tl.load(factor + K // 2, mask=inside & is_q, other=1.0).to(tl.float32)
+        s_first, s_second = load_pair(factor, K // 2, inside & is_q, False)
+    sum_first = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
+    sum_second = tl.zeros((TOKENS * HEADS, HALF), tl.float32)
 
     for start in range(tl.program_id(0) * TOKENS, tokens, tl.num_programs(0) * TOKENS):
-        token = start + slot.to(tl.int64)
-        b, t = token // T, token % T
+        token = (start + slot).to(tl.int64)
         mask = (token < tokens)[:, None] & inside
-        here = (token * ((H + 2 * G) * K) + head * K)[:, None] + column
-        at = grad_ptr + (b * stride_b + t * stride_t + head * stride_h)[:, None] + column
-        g_first = tl.load(at, mask=mask, other=0.0).to(tl.float32)
-        g_second = tl.load(at + K // 2, mask=mask, other=0.0).to(tl.float32)
-        if not is_v:
-            angle = table_ptr + (token % table_rows * (K // 2))[:, None] + column
-            cos = tl.load(angle, mask=mask, other=0.0).to(tl.float32)
-            sin = tl.load(angle + table_stride, mask=mask, other=0.0).to(tl.float32)
-            if SPHERE:
-                # q is kept as it was projected, k as the unit vector it became.
-                first = tl.load(packed_ptr + here, mask=mask, other=0.0).to(tl.float32)
-                second = tl.load(packed_ptr + here + K // 2, mask=mask, other=0.0).to(tl.float32)
-                inverse = tl.full((TOKENS * HEADS,), 1.0, tl.float32)
-                if is_q:
-                    first, second = _turn(first, second, cos, sin)
-                    if NORM:
-                        inverse = _inverse_length(first, second)
-                        first, second = first * inverse[:, None], second * inverse[:, None]
-                    sum_first += g_first * first
-                    sum_second += g_second * second
-                    g_first *= s_first * s_first
-                    g_second *= s_second * s_second
-                elif NORM:
-                    stored = inverse_ptr + token * G + head - H
-                    inverse = tl.load(stored, mask=token < tokens, other=1.0)
-                if NORM:
-                    dot = tl.sum(g_first * first, axis=1) + tl.sum(g_second * second, axis=1)
-                    g_first = (g_first - first * dot[:, None]) * inverse[:, None]
-                    g_second = (g_second - second * dot[:, None]) * inverse[:, None]
-            g_first, g_second = _turn(g_first, g_second, cos, -sin)
-        tl.store(out_ptr + here, g_first, mask=mask)
-        tl.store(out_ptr + here + K // 2, g_second, mask=mask)
+        g_first, g_second, sum_first, sum_second = head_gradients(
+            packed_ptr, table_ptr, inverse_ptr, grad_ptr, stride_b, stride_t, stride_h,
+            s_first * s_first, s_second * s_second, sum_first, sum_second, start, slot, head,
+            column, mask, is_q, is_v, tokens, T, table_rows, table_stride, H, G, K, SPHERE, NORM,
+            False, WHOLE,
+        )  # fmt: skip
+        here = out_ptr + (token * ((H + 2 * G) * K) + head * K)[:, None] + column
+        tl.store(here, g_first, mask=mask)
+        tl.store(here + K // 2, g_second, mask=mask)
 
     if SPHERE:  # noqa: SIM102 (known when compiling; is_q is not)
         if is_q:
@@ -241,7 +281,8 @@ def qkv_backward(
         table if inverse is None else inverse, grad_q, grad_k, grad_v, out, partial,
         tokens, T, table.shape[1], table.stride(0), *grad_q.stride()[:3], *grad_k.stride()[:3],
         *grad_v.stride()[:3], H=heads, G=kv_heads, K=K, SPHERE=sphere, NORM=qk_norm and sphere,
-        TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half, num_warps=2,
+        WHOLE=T % tokens_per_tile == 0, TOKENS=tokens_per_tile, HEADS=heads_per_tile, HALF=half,
+        num_warps=2,
     )  # fmt: skip
     if not sphere:
         return out, partial.view(0)

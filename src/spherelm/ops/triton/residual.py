@@ -53,6 +53,19 @@ def residual_kernel(h_ptr, y_ptr, alpha_ptr, out_ptr, D, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def update_gradients(h, y, alpha, g):
+    """The gradients of h and y, and a row's part of that of α, from the gradient of its result."""
+    inverse_y = 1 / tl.maximum(tl.sqrt(tl.sum(y * y)), _EPS)
+    b = y * inverse_y
+    m = h + alpha * (b - h)
+    inverse_m = 1 / tl.maximum(tl.sqrt(tl.sum(m * m)), _EPS)
+    grad_m = (g - m * (tl.sum(m * g) * inverse_m * inverse_m)) * inverse_m
+    grad_b = alpha * grad_m
+    grad_y = (grad_b - b * tl.sum(b * grad_b)) * inverse_y
+    return grad_m - grad_b, grad_y, (b - h) * grad_m
+
+
+@triton.jit
 def residual_backward_kernel(
     h_ptr, y_ptr, alpha_ptr, grad_ptr, grad_h_ptr, grad_y_ptr, partial_ptr, rows, D,
     BLOCK: tl.constexpr,
@@ -67,15 +80,9 @@ def residual_backward_kernel(
         h = load_row(h_ptr, row, D, columns, mask)
         y = load_row(y_ptr, row, D, columns, mask)
         g = load_row(grad_ptr, row, D, columns, mask)
-        inverse_y = 1 / tl.maximum(tl.sqrt(tl.sum(y * y)), _EPS)
-        b = y * inverse_y
-        m = h + alpha * (b - h)
-        inverse_m = 1 / tl.maximum(tl.sqrt(tl.sum(m * m)), _EPS)
-        grad_m = (g - m * (tl.sum(m * g) * inverse_m * inverse_m)) * inverse_m
-        grad_alpha += (b - h) * grad_m
-        grad_b = alpha * grad_m
-        grad_y = (grad_b - b * tl.sum(b * grad_b)) * inverse_y
-        store_row(grad_h_ptr, row, D, columns, mask, grad_m - grad_b)
+        grad_h, grad_y, of_row = update_gradients(h, y, alpha, g)
+        grad_alpha += of_row
+        store_row(grad_h_ptr, row, D, columns, mask, grad_h)
         store_row(grad_y_ptr, row, D, columns, mask, grad_y)
     tl.store(partial_ptr + program * D + columns, grad_alpha, mask=mask)
 

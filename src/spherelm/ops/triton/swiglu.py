@@ -18,10 +18,26 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.tiles import as_rows, contiguous_like, derive
+from spherelm.ops.triton.tiles import as_rows, contiguous_like, derive, load_pair, load_tile
 
 _BLOCK = 1024
 _WARPS = 4
+
+
+@triton.jit
+def gated(u, nu, sigma):
+    """u ν σ"""
+    return u * nu * sigma
+
+
+@triton.jit
+def gate_gradients(u, nu, scaled_nu, sigma, g):
+    """du and dν; where u and ν have factors s_u and s_ν still to come, du / s_ν and dν / s_u.
+
+    scaled_nu: s_ν ν, of which σ is the sigmoid
+    """
+    g *= sigma
+    return g * nu, g * u * (1 + scaled_nu * (1 - sigma))
 
 
 @triton.jit
@@ -30,9 +46,8 @@ def swiglu_kernel(packed_ptr, out_ptr, F, BLOCK: tl.constexpr):
     row = (tl.program_id(0) // blocks).to(tl.int64)
     columns = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     mask = columns < F
-    u = tl.load(packed_ptr + row * 2 * F + columns, mask=mask).to(tl.float32)
-    nu = tl.load(packed_ptr + row * 2 * F + F + columns, mask=mask).to(tl.float32)
-    tl.store(out_ptr + row * F + columns, u * nu * tl.sigmoid(nu), mask=mask)
+    u, nu = load_pair(packed_ptr + row * 2 * F + columns, F, mask, False)
+    tl.store(out_ptr + row * F + columns, gated(u, nu, tl.sigmoid(nu)), mask=mask)
 
 
 @triton.jit
@@ -41,12 +56,10 @@ def swiglu_backward_kernel(packed_ptr, grad_ptr, out_ptr, F, BLOCK: tl.constexpr
     row = (tl.program_id(0) // blocks).to(tl.int64)
     columns = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     mask = columns < F
-    u = tl.load(packed_ptr + row * 2 * F + columns, mask=mask).to(tl.float32)
-    nu = tl.load(packed_ptr + row * 2 * F + F + columns, mask=mask).to(tl.float32)
-    g = tl.load(grad_ptr + row * F + columns, mask=mask).to(tl.float32)
-    sigma = tl.sigmoid(nu)
-    tl.store(out_ptr + row * 2 * F + columns, g * nu * sigma, mask=mask)
-    grad_nu = g * u * sigma * (1 + nu * (1 - sigma))
+    u, nu = load_pair(packed_ptr + row * 2 * F + columns, F, mask, False)
+    g = load_tile(grad_ptr + row * F + columns, mask, False)
+    grad_u, grad_nu = gate_gradients(u, nu, nu, tl.sigmoid(nu), g)
+    tl.store(out_ptr + row * 2 * F + columns, grad_u, mask=mask)
     tl.store(out_ptr + row * 2 * F + F + columns, grad_nu, mask=mask)
 
 

@@ -77,6 +77,20 @@ def sum_rows(partial: Tensor) -> Tensor:
 
 
 @triton.jit
+def load_tile(pointer, mask, EVEN: tl.constexpr):
+    """A tile in float32; zero where `mask` is false, which is nowhere where all tiles are full."""
+    if EVEN:
+        return tl.load(pointer).to(tl.float32)
+    return tl.load(pointer, mask=mask, other=0.0).to(tl.float32)
+
+
+@triton.jit
+def load_pair(pointer, apart, mask, EVEN: tl.constexpr):
+    """Two tiles in float32 that lie `apart` numbers from each other."""
+    return load_tile(pointer, mask, EVEN), load_tile(pointer + apart, mask, EVEN)
+
+
+@triton.jit
 def load_row(pointer, row, stride, columns, mask):
     """One row in float32; 0 beyond its end."""
     here = pointer + tl.cast(row, tl.int64) * stride + columns
