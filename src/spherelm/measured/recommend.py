@@ -33,37 +33,13 @@ from typing import Any
 
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, override, to_dict
+from spherelm.measured.basis import Basis, Optimum, lines
 from spherelm.measured.settings import CHOSEN, Setting, Size, kind_of, measured, unit
 
 ONE_RATE = 2.0
 """Doublings: as far as 1k is from 4k context."""
 LARGEST_ALPHA = 0.5
 """Beyond it a block's output would count more than the state that it updates."""
-
-
-@dataclass(frozen=True)
-class Optimum:
-    """The best rate at a number of tokens."""
-
-    tokens: int
-    lr: float
-    muon_ratio: float
-    tried: tuple[tuple[float, float], ...]
-    """All rates that were compared: (lr, Muon's as a multiple)."""
-
-
-@dataclass(frozen=True)
-class Basis:
-    """What a choice was made from."""
-
-    page: str
-    size: Size
-    optima: tuple[Optimum, ...]
-    """The one or two that the rate was read off."""
-    unlike: tuple[str, ...]
-    """Fields in which the run is of another kind than the runs that were measured."""
-    schedule: str
-    """That of the measured runs."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +54,7 @@ class Recommendation:
     @property
     def lines(self) -> tuple[str, str]:
         """What was chosen, and from what, for people to read."""
-        from spherelm.measured.words import lines
-
-        return lines(self)
+        return lines(self.run, self.chosen, self.basis)
 
 
 def recommend(

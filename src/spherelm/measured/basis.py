@@ -1,30 +1,54 @@
-"""What was chosen and from what, in two lines for people to read."""
+"""What a choice was made from, and the two lines in which people read it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
 
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.measured.settings import Size
 
-if TYPE_CHECKING:
-    from spherelm.measured.recommend import Basis, Optimum, Recommendation
-
 ALIKE = 1.2
 """Ratios below it are not worth a word."""
 
 
-def lines(made: Recommendation) -> tuple[str, str]:
-    """The values, and where they come from."""
+@dataclass(frozen=True)
+class Optimum:
+    """The best rate at a number of tokens."""
+
+    tokens: int
+    lr: float
+    muon_ratio: float
+    tried: tuple[tuple[float, float], ...]
+    """All rates that were compared: (lr, Muon's as a multiple)."""
+
+
+@dataclass(frozen=True)
+class Basis:
+    """What a choice was made from."""
+
+    page: str
+    size: Size
+    optima: tuple[Optimum, ...]
+    """The one or two that the rate was read off."""
+    unlike: tuple[str, ...]
+    """Fields in which the run is of another kind than the runs that were measured."""
+    schedule: str
+    """That of the measured runs."""
+
+
+def lines(run: RunConfig, chosen: Mapping[str, Any], basis: Basis) -> tuple[str, str]:
+    """The values of `run` that were chosen, and where they come from."""
     plain = dict(flatten(to_dict(RunConfig())))
-    told = {k: v for k, v in made.chosen.items() if k == "optim.lr" or v != plain.get(k)}
+    told = {k: v for k, v in chosen.items() if k == "optim.lr" or v != plain.get(k)}
     values = ", ".join(f"{name} {_value(value)}" for name, value in told.items())
-    far = _far(made)
+    far = _far(run, basis)
     guess = f"this run has {', '.join(far)}: a guess there" if far else "this run is like those"
     return (
         f"no rate is given, so chosen from measured runs: {values} (--lr or --preset sets others)",
-        f"measured {_measured(made.basis)}; {guess} ({made.basis.page})",
+        f"measured {_measured(basis)}; {guess} ({basis.page})",
     )
 
 
@@ -55,9 +79,8 @@ def _optimum(optimum: Optimum) -> str:
     return f"{rate} at {_count(optimum.tokens)} tokens ({tried})"
 
 
-def _far(made: Recommendation) -> list[str]:
-    """In what the run lies outside of what was measured."""
-    run, basis = made.run, made.basis
+def _far(run: RunConfig, basis: Basis) -> list[str]:
+    """In what a run lies outside of what was measured."""
     own, theirs = Size.of(run), basis.size
     tokens = run.train.steps * run.tokens_per_step
     held = min(basis.optima[-1].tokens, max(basis.optima[0].tokens, tokens))
@@ -78,7 +101,9 @@ def _far(made: Recommendation) -> list[str]:
 
 
 def _times(ratio: float) -> str:
-    """2.5 times, 1/4 of"""
+    """2.5 times, 70 % of, 1/4 of"""
+    if 0.5 < ratio < 1:
+        return f"{100 * ratio:.0f} % of"
     large = max(ratio, 1 / ratio)
     number = f"{large:,.0f}" if large >= 10 else f"{large:.2g}"
     return f"{number} times" if ratio > 1 else f"1/{number} of"
