@@ -189,9 +189,7 @@ def lowest(points: Iterable[tuple[float, float]]) -> float:
     if i in (0, len(points) - 1):
         return points[i][0]
     (a, fa), (b, fb), (c, fc) = ((math.log(x), y) for x, y in points[i - 1 : i + 2])
-    left, right = (fb - fa) / (b - a), (fc - fb) / (c - b)
-    if right <= left:  # all three alike
-        return points[i][0]
+    left, right = (fb - fa) / (b - a), (fc - fb) / (c - b)  # below 0, and not below
     zero = -left / (right - left)  # of the slope, from the middle of a and b to that of b and c
     return math.exp((a + b) / 2 + zero * (c - a) / 2)
 
