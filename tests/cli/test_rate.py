@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,15 @@ def test_nothing_of_nano_is_left_in_a_larger_run(
         std = wanted["model"].pop("init_std")
         assert config["model"].pop("init_std") == pytest.approx(std, rel=2e-3)  # three digits
     assert config["model"] == wanted["model"]
+
+
+def test_the_documentation_shows_what_is_said(plan: Any) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tuning.md").read_text()
+    section = page.partition("## Without a rate")[2]
+    command, shown = (section.split("```")[i].partition("\n")[2] for i in (1, 3))
+    words = shlex.split(command.replace("\\\n", ""))
+    assert words[:6] == ["spherelm", "train", "--data", "tokens", "--out", "runs/mine"]
+    assert plan(*words[6:])[1] == shown
 
 
 def test_whatever_is_given_wins(tmp_path: Path, plan: Any) -> None:
