@@ -106,6 +106,15 @@ def test_the_documentation_shows_what_is_said(plan: Any) -> None:
     assert plan(*words[6:])[1] == shown
 
 
+def test_the_help_has_the_defaults_in_force(plan: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    rate = plan("--data", str(DATA))[0]["optim"]["lr"]
+    for words, default in (([], rate), (["--preset", "nano"], 0.004)):
+        with pytest.raises(SystemExit):
+            main(["train", "--help", *words])
+        text = " ".join(capsys.readouterr().out.split())
+        assert f"rate of the run. (default: {default:g})" in text
+
+
 def test_whatever_is_given_wins(tmp_path: Path, plan: Any) -> None:
     config, said = plan("--optim.schedule", "wsd", "--model.s-z.init", "3", "--data", str(DATA))
     assert said.startswith(CHOSE)

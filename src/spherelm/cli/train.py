@@ -43,8 +43,9 @@ class TrainFlags:
     """Train a GPT or an nGPT.
 
     Values come from the preset, then the TOML file of --config, then flags; every field of the
-    configuration is a flag, and its default below is that of the preset. Where none of them is
-    given a rate, rate, schedule and starting values are those of the nearest runs measured.
+    configuration is a flag, and its default below is that of the preset. Without a preset, a rate
+    in the file or --lr, the rate, schedule and starting values are those of the nearest runs that
+    were measured: below for the size of nano, and said when the run starts for any other.
 
         spherelm train --data tokens --out runs/mine --steps 2000
     """
@@ -52,8 +53,7 @@ class TrainFlags:
     out: str
     """The run directory to make, or to continue with --resume auto."""
     preset: str = "nano"
-    """The configuration to start from, such as ngpt-0.5b-1k; a name without gpt- means nGPT. One
-    that is not named gives no rate: see above."""
+    """The configuration to start from, such as ngpt-0.5b-1k; a name without gpt- means nGPT."""
     config: str | None = None
     """A TOML file whose fields replace the preset's."""
     resume: Literal["never", "auto", "strict"] = "never"
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     argv = long_forms(argv, TRAIN_SHORT_FORMS)
     base = _base(argv)
-    flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, **_sections(base.config))
+    flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, **_sections(base.defaults))
     if flags.model.arch == "gpt" and "model.qk_norm" in given(argv):
         raise UserError("--model.qk-norm is nGPT's; GPT's is --model.gpt-qk-norm")
     run, notes = base.run(flags)
@@ -180,6 +180,11 @@ class _Base:
     """Whose settings `preset` has."""
     chooses: bool = False
     """Whether nobody has named a rate."""
+
+    @property
+    def defaults(self) -> RunConfig:
+        """What holds where no flag is given."""
+        return self._with_measured(_sections(self.config))[0] if self.chooses else self.config
 
     def run(self, flags: TrainFlags) -> tuple[RunConfig, tuple[str, ...]]:
         """The whole configuration, and remarks on what nobody has asked for."""

@@ -66,12 +66,12 @@ def _measured(basis: Basis) -> str:
 
 
 def _optimum(optimum: Optimum) -> str:
-    rate, lrs = f"{optimum.lr:.2g}", sorted({lr for lr, _ in optimum.tried})
+    rate, lrs = f"{optimum.lr:.3g}", sorted({lr for lr, _ in optimum.tried})
     if optimum.muon_ratio != 1 or any(ratio != 1 for _, ratio in optimum.tried):
-        rate += f" and {optimum.lr * optimum.muon_ratio:.2g} for Muon"
+        rate += f" and {optimum.lr * optimum.muon_ratio:.3g} for Muon"
         tried = f"best of {len(optimum.tried)} pairs tried"
     else:
-        tried = f"tried: {', '.join(f'{lr:.2g}' for lr in lrs)}"
+        tried = f"tried: {', '.join(f'{lr:.3g}' for lr in lrs)}"
         edge = {lrs[0]: "below", lrs[-1]: "above"}.get(optimum.lr)
         tried += f"; the best may lie {edge}" if edge else ""
     if len(optimum.tried) == 1:

@@ -79,7 +79,7 @@ def recommend(
     values = {name: _absolute(name, value, with_rate) for name, value in best.recipe}
     values["optim.lr"] = lr
     if run.optim.algorithm == "muon" and ratio != 1:
-        values["optim.muon_lr"] = _digits(lr * ratio, 2)
+        values["optim.muon_lr"] = _digits(lr * ratio)
     fields = {name: values[name] for name in CHOSEN if name in values and name not in given}
     basis = Basis(
         best.page,
@@ -210,7 +210,7 @@ def _between(around: Sequence[Optimum], tokens: int) -> tuple[float, float]:
         share = math.log(tokens / first.tokens) / math.log(last.tokens / first.tokens)
     lr = first.lr ** (1 - share) * last.lr**share
     ratio = first.muon_ratio ** (1 - share) * last.muon_ratio**share
-    return _digits(lr, 2), _digits(ratio, 2)
+    return _digits(lr), _digits(ratio)
 
 
 def _absolute(name: str, value: Any, run: RunConfig) -> Any:
@@ -219,9 +219,10 @@ def _absolute(name: str, value: Any, run: RunConfig) -> Any:
         return value
     if name == "optim.warmup_steps":
         return min(round(value * run.train.steps), run.train.steps - 1)
-    own = _digits(value * unit(name, run), 3)
+    own = _digits(value * unit(name, run))
     return min(own, LARGEST_ALPHA) if name.startswith("model.alpha") else own
 
 
-def _digits(value: float, digits: int) -> float:
-    return float(f"{value:.{digits}g}")
+def _digits(value: float) -> float:
+    """Three of them: more were not measured."""
+    return float(f"{value:.3g}")
