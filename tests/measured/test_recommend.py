@@ -165,6 +165,18 @@ def test_the_kind_comes_before_the_size() -> None:
     capped = recommend(a_run(optim__algorithm="muon", optim__angle_cap=0.1), (), settings)
     assert capped.run.optim.lr == 2e-3
     assert capped.basis.unlike == ("optim.angle_cap",)
+    settings += sweep({92: {1e-3: 3.0}}, model__qk_norm=False)  # one field differs, too
+    assert rate(a_run(optim__algorithm="muon", model__qk_norm=False), settings) == 2e-3
+
+
+def test_the_series_is_the_nearest_in_size_and_in_tokens() -> None:
+    """Half as many layers here, twice as many there."""
+    settings = sweep({46: {8e-3: 4.0}, 92: {8e-3: 3.7}}, model__n_layers=4)
+    settings += sweep({184: {4e-3: 3.4}, 368: {4e-3: 3.2}}, model__n_layers=16)
+    assert rate(a_run(92), settings) == 8e-3
+    assert rate(a_run(184), settings) == 4e-3
+    assert rate(a_run(92, model__n_layers=32), settings) == 4e-3
+    assert rate(a_run(184, model__n_layers=2), settings) == 8e-3
 
 
 def test_a_sweep_counts_more_than_a_nearer_single_rate() -> None:
