@@ -17,6 +17,7 @@ from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
+from spherelm.paper.scaling import settings
 from spherelm.paper.scaling.grid import ARMS
 from spherelm.paper.store import Record
 from spherelm.plots import svg
@@ -192,7 +193,10 @@ def _late(run: Record) -> list[tuple[float, float]]:
 
 
 def redraw(results: Path) -> list[Path]:
-    """Write the tables and figures in the folder `results` again from its data."""
+    """Write the tables and figures in the folder `results` again from its data.
+
+    Where it is the repository's own, also what `spherelm train` chooses from.
+    """
     records = store.read(results / "data" / "scaling")
     if not any(record.finished for record in records):
         raise UserError(f"{results}/data/scaling holds no finished run to draw")
@@ -206,4 +210,4 @@ def redraw(results: Path) -> list[Path]:
     drawn = {results / f"{c.name}.svg": svg.draw_file(c) for c in figures(records)}
     for path, picture in drawn.items():
         durable.write_text(path, picture)
-    return [page, *drawn]
+    return [page, *drawn, *settings.update(results)]
