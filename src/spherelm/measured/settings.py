@@ -88,7 +88,8 @@ class Setting:
 
 
 def kind_of(run: RunConfig) -> Fields:
-    """The architecture, and whatever else of model and optimizer is not as by default.
+    """The architecture, and whatever else of model, optimizer and precision is not as by default:
+    fp32 and bf16 products are alike here, eight bits and weights stored in bf16 are not.
 
     Algorithms, variants and recipes are of different kinds; sizes and chosen fields are of none.
     """
@@ -99,7 +100,10 @@ def kind_of(run: RunConfig) -> Fields:
 
 def _deciding(run: RunConfig) -> dict[str, Any]:
     sections = {name: to_dict(getattr(run, name)) for name in ("model", "optim")}
-    return dict(flatten(sections))
+    coarse = {"train.precision": "fp8"} if run.train.precision == "fp8" else {}
+    if run.train.weight_storage != "fp32":
+        coarse["train.weight_storage"] = run.train.weight_storage
+    return dict(flatten(sections)) | coarse
 
 
 def recipe_of(run: RunConfig) -> Fields:
