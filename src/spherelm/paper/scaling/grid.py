@@ -36,8 +36,8 @@ class Arm:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the plain model of its architecture, by dotted names."""
     ngpt: bool = False
-    drawn: bool = True
-    """Whether it has a curve of its own in the figures."""
+    compared: bool = True
+    """Whether it has factors and curves of its own, beside its losses."""
 
 
 _QK = {"model.gpt_qk_norm": True}
@@ -59,8 +59,8 @@ ARMS: dict[str, Arm] = {
     ),
     "ngpt-gated": Arm("nGPT, GatedAdamW", 8e-3, _GATED, ngpt=True),
     "gpt-gated": Arm("GPT, GatedAdamW", 2e-3, _GATED),
-    "ngpt-fp8": Arm("nGPT, fp8", 8e-3, _FP8, ngpt=True, drawn=False),
-    "gpt-fp8": Arm("GPT, fp8", 2e-3, _FP8, drawn=False),
+    "ngpt-fp8": Arm("nGPT, fp8", 8e-3, _FP8, ngpt=True, compared=False),
+    "gpt-fp8": Arm("GPT, fp8", 2e-3, _FP8, compared=False),
     "ngpt-cap": Arm("nGPT, angle cap 0.05", 8e-3, {"optim.angle_cap": 0.05}, ngpt=True),
 }
 

@@ -58,11 +58,13 @@ def arm_of(run: RunConfig) -> str:
 
 
 def best_settings(records: Sequence[Record]) -> list[Best]:
-    """For each arm, context and budget, the setting with the lowest mean loss over its seeds."""
+    """For each arm that is compared, context and budget, the setting with the lowest mean loss over
+    its seeds."""
     settings: dict[tuple[str, int, int], dict[str, list[Record]]] = {}
     for record in records:
-        if record.finished:
-            key = (arm_of(record.config), record.config.model.context, record.tokens)
+        arm = arm_of(record.config)
+        if record.finished and ARMS[arm].compared:
+            key = (arm, record.config.model.context, record.tokens)
             setting = record.id.rpartition("-s")[0]
             settings.setdefault(key, defaultdict(list))[setting].append(record)
     found = []
@@ -150,7 +152,7 @@ _ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
 
 def figures(records: Sequence[Record]) -> list[Chart]:
     """For each context: final loss over tokens of every arm, and the curves of the last budget."""
-    bests = [b for b in best_settings(records) if ARMS[b.arm].drawn]
+    bests = best_settings(records)
     found = []
     for context in sorted({b.context for b in bests}):
         here, size = [b for b in bests if b.context == context], f"{context // 1024}k"
