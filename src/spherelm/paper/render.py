@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spherelm import durable
+from spherelm.paper import reported
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Figure, Result, Table
 from spherelm.paper.sizes import Size
@@ -64,6 +65,11 @@ class Page:
         return f"{self.item.source} of the paper, at size {self.size.name}: {self.size.what}."
 
     @property
+    def paper(self) -> str:
+        """What the paper found, in a sentence or two."""
+        return reported.FINDINGS[self.item.name]
+
+    @property
     def caveat(self) -> str:
         """What its size cannot show; nothing where nothing was trained."""
         return self.size.caveat if self.runs else ""
@@ -96,7 +102,7 @@ def as_json(page: Page) -> dict[str, Any]:
         "title": page.item.title,
         "size": page.size.name,
         "data": page.data,
-        "paper": page.result.paper,
+        "paper": page.paper,
         "caveat": page.caveat,
         "notes": list(page.result.notes),
         "tables": [_table_as_json(table) for table in page.result.tables],
@@ -148,7 +154,7 @@ def as_markdown(page: Page) -> str:
 def _markdown(page: Page) -> Iterator[str]:
     result = page.result
     yield f"# {page.item.title}"
-    yield f"\n{page.subtitle}\n\nThe paper: {result.paper}"
+    yield f"\n{page.subtitle}\n\nThe paper: {page.paper}"
     if page.caveat:
         yield f"\nHere: {page.caveat}"
     for table in result.tables:
@@ -178,7 +184,7 @@ def _html(page: Page) -> Iterator[str]:
     yield opening(f"{page.item.title} ({page.item.source})", STYLE)
     yield f"<header>\n<h1>{escape(page.item.title)}</h1>"
     yield f'<p class="quiet">{escape(page.subtitle)}</p>'
-    yield f"<p><strong>The paper:</strong> {escape(result.paper)}</p>"
+    yield f"<p><strong>The paper:</strong> {escape(page.paper)}</p>"
     if page.caveat:
         yield f"<p><strong>Here:</strong> {escape(page.caveat)}</p>"
     yield "</header>"

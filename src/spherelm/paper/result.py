@@ -65,8 +65,6 @@ class Figure:
 class Result:
     """All that an item found."""
 
-    paper: str
-    """What the paper found, in a sentence or two."""
     tables: Sequence[Table]
     figures: Sequence[Figure] = ()
     notes: Sequence[str] = ()

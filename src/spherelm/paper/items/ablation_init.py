@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spherelm.paper import reported
 from spherelm.paper.ablation_rows import (
     RESULTS,
     means_of,
@@ -49,7 +48,6 @@ def _make(bench: Workbench) -> Result:
                 ]
             )
     return Result(
-        reported.FINDINGS["ablation-init"],
         [Table("init", "Ablations of s_init and s_scale", columns, rows)],
         notes=[
             *notes_of(bench),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spherelm.paper import reported
 from spherelm.paper.ablation_rows import RESULTS, notes_of, points_of, rows_of
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
@@ -51,7 +50,6 @@ def _make(bench: Workbench) -> Result:
     if not times:
         notes.append("Time per step was not measured: at this size it needs a CUDA device.")
     return Result(
-        reported.FINDINGS["ablation-norm"],
         [Table("norm", "Ablations of the design choices of nGPT", columns, rows)],
         notes=notes,
     )

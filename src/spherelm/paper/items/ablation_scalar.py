@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spherelm.paper import reported
 from spherelm.paper.ablation_rows import (
     RESULTS,
     means_of,
@@ -42,7 +41,6 @@ def _make(bench: Workbench) -> Result:
     ]
     results = [[_changed(row), *cells] for row, _, cells in found]
     return Result(
-        reported.FINDINGS["ablation-scalar"],
         [
             Table("scalar", "Loss and accuracy", [Column("changed"), *RESULTS], results),
             Table("means", "Means of the factors after training", of_means, means),

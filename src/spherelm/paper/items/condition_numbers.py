@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from spherelm.paper import insides, reported
+from spherelm.paper import insides
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
@@ -42,7 +42,6 @@ def _make(bench: Workbench) -> Result:
                 ]
             )
     return Result(
-        reported.FINDINGS["condition-numbers"],
         [Table("conditions", "Condition numbers", columns, rows)],
         insides.figures_by_model(bench.size, models, weight_charts.conditions),
         [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spherelm.paper import insides, reported
+from spherelm.paper import insides
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
@@ -48,7 +48,6 @@ def _make(bench: Workbench) -> Result:
         for each in model.embeddings[place : place + 1]
     ]
     return Result(
-        reported.FINDINGS["embeddings"],
         [Table("embeddings", "Embedding matrices", columns, rows)],
         insides.figures_by_model(bench.size, models, weight_charts.embeddings),
         [insides.CONTEXT_NOTE, "The paper's curves are not printed as numbers."],

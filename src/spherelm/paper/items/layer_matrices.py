@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spherelm.paper import insides, reported
+from spherelm.paper import insides
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Figure, Result, Table
 from spherelm.paper.workbench import Workbench
@@ -54,7 +54,6 @@ def _make(bench: Workbench) -> Result:
     if layers != list(LAYERS):
         notes.append(f"These models have {fewest} layers: shown are {layers}, not 3 and 4.")
     return Result(
-        reported.FINDINGS["layer-matrices"],
         [Table("matrices", "Attention matrices, all heads together", columns, rows)],
         figures,
         notes,

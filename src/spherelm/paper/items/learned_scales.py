@@ -57,7 +57,6 @@ def _make(bench: Workbench) -> Result:
     ]
     chapter = weight_charts.factors(insides.several(models))
     return Result(
-        reported.FINDINGS["learned-scales"],
         [Table("factors", "Learned factors", columns, rows)],
         insides.figures_of(chapter),
         [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spherelm.paper import figures, reported
+from spherelm.paper import figures
 from spherelm.paper.item import Item
 from spherelm.paper.points import (
     ARCHS,
@@ -87,7 +87,6 @@ def _make(bench: Workbench) -> Result:
     key.append(Column("learning rate", whose="ours"))
     key.append(Column("final loss", "nats", "ours", digits=3))
     return Result(
-        reported.FINDINGS["learning-rate"],
         [
             Table("best", "The best rate of each curve", [*key, Column("where")], best),
             Table("runs", "Every run", key, rows),

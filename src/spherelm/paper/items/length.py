@@ -74,7 +74,6 @@ def _make(bench: Workbench) -> Result:
         rise = values[-1] / values[lengths.index(trained_at)]
         rows.append([name, trained_at, *values, rise, _SAID[name]])
     return Result(
-        reported.FINDINGS["length"],
         [Table("perplexity", "Perplexity by length of context", columns, rows)],
         [
             Figure(

@@ -63,7 +63,6 @@ def _make(bench: Workbench) -> Result:
     )
     notes = ["The paper prints neither loss; its 10× is read off the curves, as ours is."]
     return Result(
-        reported.FINDINGS["loss-curve"],
         [Table("speed-up", "Where nGPT has GPT's last loss", columns, rows)],
         [Figure(chart, caption)],
         notes,

@@ -47,7 +47,6 @@ def _make(bench: Workbench) -> Result:
     if not bench.size.is_papers:
         tables.insert(1, _stand_ins(bench))
     return Result(
-        reported.FINDINGS["parameters"],
         tables,
         notes=[
             "Counted from the configurations, without building a model: the presets gpt-0.5b-1k, "

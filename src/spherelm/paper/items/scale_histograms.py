@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from spherelm.paper import figures, reported
+from spherelm.paper import figures
 from spherelm.paper.item import Item
 from spherelm.paper.points import BUDGETS, CONTEXTS, MODELS, Point
 from spherelm.paper.result import Cell, Column, Figure, Result, Table
@@ -92,7 +92,6 @@ def _make(bench: Workbench) -> Result:
             shown.append(Figure(_chart(name, f"{symbol} by {changed}", symbol, found), caption))
     usual = bench.size.job(Point("ngpt", rate=bench.size.histogram_rate))
     return Result(
-        reported.FINDINGS["scale-histograms"],
         [Table("factors", "Learned factors of all layers together", columns, rows)],
         shown,
         [

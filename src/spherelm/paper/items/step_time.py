@@ -49,7 +49,6 @@ def _make(bench: Workbench) -> Result:
     ]
     made_with = ", ".join(f"{key} {value}" for key, value in environment(device).items())
     return Result(
-        reported.FINDINGS["step-time"],
         [Table("step-time", "A training step", columns, rows)],
         notes=[
             f"Medians of 20 steps, GPT and nGPT by turns in one process, with no runs of ours "

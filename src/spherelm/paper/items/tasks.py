@@ -37,7 +37,6 @@ def _make(bench: Workbench) -> Result:
             "the way from models to this page works."
         )
     return Result(
-        reported.FINDINGS["tasks"],
         [_table(bench, context, found) for context in FIGURES],
         [
             Figure(

@@ -64,7 +64,6 @@ def _make(bench: Workbench) -> Result:
         Column("which is"),
     ]
     return Result(
-        reported.FINDINGS["token-budget"],
         [
             Table("speed-up", "Speed-up by context", _SUMMARY, list(_summary(bench, factors))),
             Table("losses", "Loss at the end of every run", columns, rows),
