@@ -70,7 +70,7 @@ def notes_of(bench: Workbench) -> list[str]:
         f"{BASELINE_LOSS}. Here the first row is {bench.size.job(point_of(BASELINE)).id}.",
         "One seed a row: changes as small as the paper's are within what another seed does.",
     ]
-    model = bench.size.configure(bench.size, point_of(BASELINE)).model
+    model = bench.size.config(point_of(BASELINE)).model
     starts = [model.resolve_scale(name).init for name in ("s_z", "alpha_attn")]
     if starts != [1.0, 0.05]:
         said.append(

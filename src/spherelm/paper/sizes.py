@@ -24,6 +24,7 @@ from spherelm.paper import ablations
 from spherelm.paper.points import (
     BASELINE,
     BUDGETS,
+    CONTEXTS,
     FAST_ALPHA,
     MODELS,
     Budget,
@@ -96,9 +97,18 @@ class Size:
         """The model of Figure 1."""
         return self.grid_models[-1]
 
+    @property
+    def panels(self) -> list[tuple[Model, Context]]:
+        """The pictures of a large grid: its models, each in all contexts."""
+        return [(model, context) for model in self.grid_models for context in CONTEXTS]
+
+    def config(self, point: Point) -> RunConfig:
+        """The configuration of a point's run."""
+        return self.configure(self, point)
+
     def job(self, point: Point) -> Job:
         """The run of a point."""
-        return Job(self.identify(self, point), self.configure(self, point))
+        return Job(self.identify(self, point), self.config(point))
 
     def hours(self, job: Job) -> float:
         """Hours of one device."""

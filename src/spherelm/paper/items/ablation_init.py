@@ -35,7 +35,7 @@ def _make(bench: Workbench) -> Result:
         for row, point, cells in found:
             if row.name != BASELINE and section not in row.factors:
                 continue
-            model = bench.size.configure(bench.size, point).model
+            model = bench.size.config(point).model
             scale = model.resolve_scale(COLUMNS[section][0])
             rows.append(
                 [

@@ -61,7 +61,7 @@ def _times(bench: Workbench) -> dict[str, float]:
 
     if not bench.size.built_in and bench.device.type != "cuda":
         return {}
-    runs = {point.variant: bench.size.configure(bench.size, point) for point in points_of("norm")}
+    runs = {point.variant: bench.size.config(point) for point in points_of("norm")}
     measured = step_times(runs, bench.device)
     return {name: timing.median / 1e3 for name, timing in measured.items()}
 

@@ -24,7 +24,7 @@ def _make(bench: Workbench) -> Result:
     found = rows_of(bench, "scalar")
     means: list[list[Cell]] = []
     for row, point, _ in found:
-        model = bench.size.configure(bench.size, point).model
+        model = bench.size.config(point).model
         cells: list[Cell] = [_changed(row)]
         for section, factors in COLUMNS.items():
             mode = _WORDS[model.resolve_scale(factors[0]).mode]

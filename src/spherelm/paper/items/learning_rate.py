@@ -9,7 +9,6 @@ from spherelm.paper.item import Item
 from spherelm.paper.points import (
     ARCHS,
     BASELINE,
-    CONTEXTS,
     FAST_ALPHA,
     NAMES,
     Context,
@@ -43,16 +42,9 @@ def _series(size: Size, model: Model, context: Context) -> dict[str, list[Point]
     }
 
 
-def _panels(size: Size) -> list[tuple[Model, Context]]:
-    return [(model, context) for model in size.grid_models for context in CONTEXTS]
-
-
 def _points(size: Size) -> Sequence[Point]:
     return [
-        point
-        for panel in _panels(size)
-        for line in _series(size, *panel).values()
-        for point in line
+        point for panel in size.panels for line in _series(size, *panel).values() for point in line
     ]
 
 
@@ -60,7 +52,7 @@ def _make(bench: Workbench) -> Result:
     rows: list[list[Cell]] = []
     best: list[list[Cell]] = []
     shown = []
-    for model, context in _panels(bench.size):
+    for model, context in bench.size.panels:
         names = bench.size.model_name(model), bench.size.context_name(context)
         lines = []
         for name, line in _series(bench.size, model, context).items():

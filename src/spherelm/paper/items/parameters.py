@@ -28,7 +28,7 @@ def _make(bench: Workbench) -> Result:
     rows: list[list[Cell]] = []
     for model in MODELS:
         for arch in ARCHS:
-            shape = PAPER.configure(PAPER, Point(arch, model)).model
+            shape = PAPER.config(Point(arch, model)).model
             layers, width, heads = reported.SHAPES[model]
             count = count_parameters(shape)
             rows.append(
@@ -69,7 +69,7 @@ def _stand_ins(bench: Workbench) -> Table:
     rows: list[list[Cell]] = []
     for model in MODELS:
         for arch in ARCHS:
-            shape = bench.size.configure(bench.size, Point(arch, model)).model
+            shape = bench.size.config(Point(arch, model)).model
             count = count_parameters(shape)
             numbers = shape.n_layers, shape.d_model, shape.n_heads, count.total, count.factors
             name = f"{NAMES[arch]} {bench.size.short_name(model)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from spherelm.errors import UserError
 from spherelm.paper import reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, CONTEXTS, Point
+from spherelm.paper.points import ARCHS, Point
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
 
@@ -21,9 +21,8 @@ def _make(bench: Workbench) -> Result:
             "--size nano does not"
         )
     rows: list[list[Cell]] = []
-    panels = [(model, context) for model in bench.size.grid_models for context in CONTEXTS]
-    for model, context in bench.each(panels, "pairs timed"):
-        runs = {a: bench.size.configure(bench.size, Point(a, model, context)) for a in ARCHS}
+    for model, context in bench.each(bench.size.panels, "pairs timed"):
+        runs = {a: bench.size.config(Point(a, model, context)) for a in ARCHS}
         times = step_times(dict(runs.items()), device)
         gpt, ngpt = times["gpt"].median, times["ngpt"].median
         said = reported.STEP_OVERHEAD.get(context)

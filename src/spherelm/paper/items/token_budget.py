@@ -19,8 +19,7 @@ def points(size: Size) -> Sequence[Point]:
     """The whole grid, which most other items share runs with."""
     return [
         Point(arch, model, context, budget)
-        for model in size.grid_models
-        for context in CONTEXTS
+        for model, context in size.panels
         for budget in BUDGETS
         for arch in ARCHS
     ]
@@ -28,9 +27,7 @@ def points(size: Size) -> Sequence[Point]:
 
 def _make(bench: Workbench) -> Result:
     panels = [
-        (model, context, _ends(bench, model, context))
-        for model in bench.size.grid_models
-        for context in CONTEXTS
+        (model, context, _ends(bench, model, context)) for model, context in bench.size.panels
     ]
     rows: list[list[Cell]] = []
     factors: dict[tuple[Model, Context], list[fit.Factor]] = {}
