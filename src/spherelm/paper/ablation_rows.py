@@ -6,17 +6,14 @@ from collections.abc import Sequence
 
 from spherelm.paper.ablations import BASELINE_LOSS, TABLES, Ablation, Table, names
 from spherelm.paper.points import BASELINE, Point
-from spherelm.paper.result import Cell, Column
+from spherelm.paper.result import Cell, both
 from spherelm.paper.scores import NOT_SCORED, available, average, scores, source_of
 from spherelm.paper.workbench import Workbench
 
 RESULTS = (
-    Column("final loss", "nats", "ours", digits=3),
-    Column("final loss", "nats", "paper", digits=3),
-    Column("change of loss", "%", "ours", digits=2),
-    Column("change of loss", "%", "paper", digits=2),
-    Column("average accuracy", "%", "ours", digits=2),
-    Column("average accuracy", "%", "paper", digits=2),
+    *both("final loss", "nats", digits=3),
+    *both("change of loss", "%", digits=2),
+    *both("average accuracy", "%", digits=2),
 )
 """The last columns of each table."""
 

@@ -43,6 +43,11 @@ class Column:
         return f"{cell:,.5g}" if abs(cell) >= 1000 else f"{cell:.4g}"
 
 
+def both(name: str, unit: str = "", digits: int | None = None) -> tuple[Column, Column]:
+    """The same of ours and of the paper's, side by side."""
+    return Column(name, unit, "ours", digits), Column(name, unit, "paper", digits)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of cells, one for each column."""

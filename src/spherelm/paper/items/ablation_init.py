@@ -13,7 +13,7 @@ from spherelm.paper.ablation_rows import (
 from spherelm.paper.ablations import COLUMNS
 from spherelm.paper.item import Item
 from spherelm.paper.points import BASELINE
-from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.workbench import Workbench
 
 SECTIONS = {"s_qk": "s_qk", "s_u": "s_u & s_ν", "s_z": "s_z"}
@@ -25,8 +25,7 @@ def _make(bench: Workbench) -> Result:
         Column("factors"),
         Column("s_init", whose="ours"),
         Column("s_scale", whose="ours"),
-        Column("mean after training", whose="ours"),
-        Column("mean after training", whose="paper"),
+        *both("mean after training"),
         *RESULTS,
     ]
     found = rows_of(bench, "init")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spherelm.paper.ablation_rows import RESULTS, notes_of, points_of, rows_of
 from spherelm.paper.item import Item
-from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.workbench import Workbench
 
 TITLES = {
@@ -19,8 +19,7 @@ def _make(bench: Workbench) -> Result:
         Column("model"),
         Column("time per step", "s", "ours", digits=4),
         Column("time per step", "s", "paper", digits=3),
-        Column("change of time", "%", "ours", digits=1),
-        Column("change of time", "%", "paper", digits=1),
+        *both("change of time", "%", digits=1),
         *RESULTS,
     ]
     found = rows_of(bench, "norm")

@@ -12,7 +12,7 @@ from spherelm.paper.ablation_rows import (
 )
 from spherelm.paper.ablations import COLUMNS, Ablation
 from spherelm.paper.item import Item
-from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.workbench import Workbench
 
 TITLES = {"s_qk": "s_qk", "s_u": "s_u & s_ν", "s_z": "s_z", "alpha": "α_A & α_M"}
@@ -33,11 +33,7 @@ def _make(bench: Workbench) -> Result:
         means.append(cells)
     of_means = [
         Column("changed"),
-        *(
-            Column(TITLES[section], whose=whose)
-            for section in COLUMNS
-            for whose in ("ours", "paper")
-        ),
+        *(column for section in COLUMNS for column in both(TITLES[section])),
     ]
     results = [[_changed(row), *cells] for row, _, cells in found]
     return Result(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import ARCHS, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Figure, Result, Table, both
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
 from spherelm.plots.chart import Axis, Span
@@ -38,8 +38,7 @@ def _make(bench: Workbench) -> Result:
     columns = [
         Column("what"),
         Column("unit"),
-        Column("value", whose="ours"),
-        Column("value", whose="paper"),
+        *both("value"),
     ]
     curves = {
         run.config.model.arch: [(tokens / per_step, loss) for tokens, loss in run.curve]

@@ -7,7 +7,7 @@ from spherelm.model.flops import count_parameters
 from spherelm.paper import reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import ARCHS, MODELS, NAMES, Point
-from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.sizes import PAPER
 from spherelm.paper.workbench import Workbench
 
@@ -15,14 +15,10 @@ from spherelm.paper.workbench import Workbench
 def _make(bench: Workbench) -> Result:
     columns = [
         Column("model"),
-        Column("layers", whose="ours"),
-        Column("layers", whose="paper"),
-        Column("width", whose="ours"),
-        Column("width", whose="paper"),
-        Column("heads", whose="ours"),
-        Column("heads", whose="paper"),
-        Column("parameters", "M", "ours", digits=1),
-        Column("parameters", "M", "paper", digits=1),
+        *both("layers"),
+        *both("width"),
+        *both("heads"),
+        *both("parameters", "M", digits=1),
         Column("of them learned factors", "M", "ours", digits=3),
     ]
     rows: list[list[Cell]] = []
@@ -90,14 +86,7 @@ def _optimization() -> Table:
         }
         for name, values in reported.OPTIMIZATION.items():
             found[name] += [ours[name], values[place]]
-    columns = [
-        Column("setting"),
-        *(
-            Column(NAMES[arch], whose=whose)
-            for arch in ARCHS
-            for whose in ("ours", "paper")
-        ),
-    ]  # fmt: skip
+    columns = [Column("setting"), *(column for arch in ARCHS for column in both(NAMES[arch]))]
     return Table("optimization", "Settings of the optimizer (Table 3)", columns, [*found.values()])
 
 

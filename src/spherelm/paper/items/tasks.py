@@ -10,7 +10,7 @@ from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
 from spherelm.paper.items import token_budget
 from spherelm.paper.points import ARCHS, BUDGETS, NAMES, Context, Model, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Figure, Result, Table, both
 from spherelm.paper.scores import average, scores, source_of
 from spherelm.paper.workbench import Workbench
 from spherelm.plots.chart import Axis, Chart, Role, Series
@@ -58,8 +58,7 @@ def _table(bench: Workbench, context: Context, found: Scores) -> Table:
             Column(task.title, "%" if task.metric == "acc" else "BLEU", "ours", digits=1)
             for task in PAPER_TASKS
         ),
-        Column("average of five", "%", "ours", digits=2),
-        Column("average of five", "%", "paper", digits=2),
+        *both("average of five", "%", digits=2),
     ]
     rows: list[list[Cell]] = []
     for model in bench.size.grid_models:

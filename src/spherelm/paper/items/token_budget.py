@@ -9,7 +9,7 @@ from spherelm.model.config import Arch
 from spherelm.paper import figures, fit, reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import ARCHS, BUDGETS, CONTEXTS, Context, Model, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Figure, Result, Table, both
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
 from spherelm.plots.chart import Axis, Chart
@@ -54,8 +54,7 @@ def _make(bench: Workbench) -> Result:
         Column("context"),
         Column("budget", "tokens"),
         Column("GPT's loss", "nats", "ours", digits=3),
-        Column("nGPT's loss", "nats", "ours", digits=3),
-        Column("nGPT's loss", "nats", "paper", digits=3),
+        *both("nGPT's loss", "nats", digits=3),
         Column("GPT needs", "tokens", "ours", digits=0),
         Column("speed-up", "×", "ours", digits=2),
         Column("which is"),
