@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spherelm.inspect.directions import nearest_by_chance
-from spherelm.inspect.picture import Chapter, Picture, Several, chart_of, symbol_of
-from spherelm.plots.chart import Axis, Series
+from spherelm.inspect.picture import Chapter, Several, chart_of, symbol_of
+from spherelm.plots.chart import Axis, Picture, Series
 
 _CAPTIONS = {
     "W_u": "What neurons read, beside the tokens of E_input: high where the state is still near "

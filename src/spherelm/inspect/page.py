@@ -67,8 +67,7 @@ def _models(models: Sequence[Insides]) -> str:
 
 
 def _chapter(chapter: Chapter) -> str:
-    shown = pictures((picture.chart, picture.caption) for picture in chapter.pictures)
-    return f"<p>{escape(chapter.paper)}</p>\n{shown}"
+    return f"<p>{escape(chapter.paper)}</p>\n{pictures(chapter.pictures)}"
 
 
 EXPLORER = (

@@ -1,4 +1,4 @@
-"""What a picture of the page is, and the curves that pictures are made of."""
+"""Chapters of the page, and the curves that their pictures are made of."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spherelm.inspect.distribution import Distribution
 from spherelm.inspect.insides import Insides
-from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
+from spherelm.plots.chart import COLOURS, Axis, Chart, Picture, Role, Series
 
 POINTS = 100
 """Of a curve that has a point for each singular value."""
@@ -21,14 +21,6 @@ SYMBOLS = {
     "W_nu": "W_ν",
     "W_o_mlp": "W_oMLP",
 }
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A chart and what to look for in it."""
-
-    chart: Chart
-    caption: str
 
 
 @dataclass(frozen=True)

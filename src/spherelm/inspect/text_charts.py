@@ -5,14 +5,13 @@ from __future__ import annotations
 
 from spherelm.inspect.picture import (
     Chapter,
-    Picture,
     Several,
     by_depth,
     by_layer,
     chart_of,
     mean_of,
 )
-from spherelm.plots.chart import Axis, Series
+from spherelm.plots.chart import Axis, Picture, Series
 
 KINDS = ("attention", "MLP")
 """The half-blocks of a layer, in their order."""

@@ -8,7 +8,6 @@ from spherelm.inspect.distribution import QUANTILES, Distribution
 from spherelm.inspect.picture import (
     SYMBOLS,
     Chapter,
-    Picture,
     Several,
     by_layer,
     chart_of,
@@ -16,7 +15,7 @@ from spherelm.inspect.picture import (
     ranked,
     symbol_of,
 )
-from spherelm.plots.chart import Axis, Series
+from spherelm.plots.chart import Axis, Picture, Series
 
 
 def embeddings(several: Several) -> Chapter:

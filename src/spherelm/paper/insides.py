@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from spherelm.paper.figures import slug
 from spherelm.paper.points import ARCHS, NAMES, Point
-from spherelm.paper.result import Figure
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
+from spherelm.plots.chart import Picture
 
 if TYPE_CHECKING:
     from spherelm.inspect.insides import Insides
@@ -51,7 +51,7 @@ def figures_by_model(
     models: Sequence[tuple[Point, Insides]],
     chapter: Callable[[Several], Chapter],
     suffix: str = "",
-) -> list[Figure]:
+) -> list[Picture]:
     """The pictures of a chapter for each model by itself, GPT beside nGPT, as in the paper."""
     found = []
     for model in size.grid_models:
@@ -60,13 +60,13 @@ def figures_by_model(
             for point, each in models
             if point.model == model
         ]
-        for figure in figures_of(chapter(several(here))):
-            chart = dataclasses.replace(
-                figure.chart,
-                name=slug(figure.chart.name, model) + suffix,
-                title=f"{figure.chart.title}: {size.short_name(model)}",
+        for chart, caption in chapter(several(here)).pictures:
+            named = dataclasses.replace(
+                chart,
+                name=slug(chart.name, model) + suffix,
+                title=f"{chart.title}: {size.short_name(model)}",
             )
-            found.append(Figure(chart, figure.caption))
+            found.append(Picture(named, caption))
     return found
 
 
@@ -76,8 +76,3 @@ def several(models: Sequence[tuple[Point, Insides]]) -> Several:
 
     insides = [model for _, model in models]
     return list(zip(insides, roles_of(insides), strict=True))
-
-
-def figures_of(chapter: Chapter) -> list[Figure]:
-    """The pictures of a chapter of `spherelm inspect`."""
-    return [Figure(picture.chart, picture.caption) for picture in chapter.pictures]

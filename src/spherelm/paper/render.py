@@ -11,11 +11,12 @@ from typing import Any
 from spherelm import durable
 from spherelm.paper import reported
 from spherelm.paper.item import Item
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.sizes import Size
 from spherelm.paper.store import Record
 from spherelm.plots import svg
-from spherelm.plots.page import CLOSING, card, figure, opening
+from spherelm.plots.chart import Picture
+from spherelm.plots.page import CLOSING, card, opening, pictures
 
 STYLE = """
 .narrow { max-width: 46rem; }
@@ -77,14 +78,7 @@ class Page:
 
 def write(page: Page, folder: Path) -> list[Path]:
     """Write the page, its tables as Markdown, all numbers as JSON and the pictures as SVG."""
-    pictures = folder / "pictures"
-    pictures.mkdir(parents=True, exist_ok=True)
-    charts = [each.chart for each in page.result.figures]
-    for earlier in pictures.glob("*.svg"):  # of a call with more to show
-        if earlier.stem not in {chart.name for chart in charts}:
-            earlier.unlink()
-    for chart in charts:
-        durable.write_text(pictures / f"{chart.name}.svg", svg.draw_file(chart))
+    svg.write([each.chart for each in page.result.figures], folder / "pictures")
     durable.write_text(folder / "result.md", as_markdown(page))
     durable.write_json(folder / "result.json", as_json(page))
     durable.write_text(folder / "index.html", as_html(page))
@@ -117,7 +111,7 @@ def _table_as_json(table: Table) -> dict[str, Any]:
     return {"name": table.name, "title": table.title, "columns": columns, "rows": rows}
 
 
-def _figure_as_json(each: Figure) -> dict[str, Any]:
+def _figure_as_json(each: Picture) -> dict[str, Any]:
     chart = each.chart
     return {
         "name": chart.name,
@@ -189,15 +183,14 @@ def _html(page: Page) -> Iterator[str]:
         yield f"<p><strong>Here:</strong> {escape(page.caveat)}</p>"
     yield "</header>"
     tables = [card(table.title, "\n".join(_table(table))) for table in result.tables]
-    pictures = []
+    shown = []
     if result.figures:
-        one = " one" if len(result.figures) == 1 else ""
-        drawn = "\n".join(_picture(each) for each in result.figures)
+        one = len(result.figures) == 1
         title = "The figure" if one else "The figures"
-        pictures = [card(title, f'<div class="pictures{one}">\n{drawn}\n</div>')]
+        shown = [card(title, pictures(result.figures, "one" if one else ""))]
     # A short table first, then what there is to see, then what there is to look up.
     first = 1 if result.tables and len(result.tables[0].rows) <= SHORT else 0
-    yield from [*tables[:first], *pictures, *tables[first:]]
+    yield from [*tables[:first], *shown, *tables[first:]]
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in result.notes)
     yield card("What to know", f"<ul>\n{notes}\n</ul>")
     yield card("How it was made", "\n".join(_made(page)))
@@ -234,11 +227,6 @@ def _head(column: Column) -> str:
     said = {"": "", "ours": "here", "paper": "in the paper"}[column.whose]
     small = ", ".join(word for word in (said, column.unit) if word)
     return escape(column.name) + (f"<small>{escape(small)}</small>" if small else "")
-
-
-def _picture(each: Figure) -> str:
-    title = f"<h3>{escape(each.chart.title)}</h3>\n"
-    return figure(title + svg.draw(each.chart), each.caption)
 
 
 def _made(page: Page) -> Iterator[str]:

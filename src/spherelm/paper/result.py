@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spherelm.plots.chart import Chart
+from spherelm.plots.chart import Picture
 
 Cell = str | float | int | None
 """None: there is no such number, or it was not measured."""
@@ -59,18 +59,10 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A chart and what to look for in it."""
-
-    chart: Chart
-    caption: str
-
-
-@dataclass(frozen=True)
 class Result:
     """All that an item found."""
 
     tables: Sequence[Table]
-    figures: Sequence[Figure] = ()
+    figures: Sequence[Picture] = ()
     notes: Sequence[str] = ()
     """What one must know about these numbers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Role = Literal["gpt", "ngpt", "third", "fourth", "fifth", "sixth"]
 """Decides the colour: GPT and nGPT have the same one in every picture."""
@@ -146,6 +146,13 @@ class Chart:
         ys = [y for line in self.series for _, y in line.points]
         ends = [y for line in self.series for _, *pair in line.band for y in pair]
         return self.y.over(ys + ends, margin=0.06)
+
+
+class Picture(NamedTuple):
+    """A chart and what to look for in it."""
+
+    chart: Chart
+    caption: str
 
 
 def ticks(low: float, high: float, whole: bool = False) -> list[Tick]:

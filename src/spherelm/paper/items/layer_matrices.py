@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from spherelm.paper import insides
 from spherelm.paper.item import Item
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
+from spherelm.plots.chart import Picture
 
 LAYERS = (3, 4)
 """Counted from 1, as the paper does."""
@@ -25,7 +26,7 @@ def _make(bench: Workbench) -> Result:
         Column("reading", whose="paper"),
     ]
     rows: list[list[Cell]] = []
-    figures: list[Figure] = []
+    figures: list[Picture] = []
     fewest = min(shape.layers for shape in bench.size.models.values())
     layers = sorted({min(layer, fewest) for layer in LAYERS})
     for layer in layers:

@@ -55,10 +55,9 @@ def _make(bench: Workbench) -> Result:
         for point, model in models
         for each in [model.factors[place]]
     ]
-    chapter = weight_charts.factors(insides.several(models))
     return Result(
         [Table("factors", "Learned factors", columns, rows)],
-        insides.figures_of(chapter),
+        weight_charts.factors(insides.several(models)).pictures,
         [
             "The paper's means of α are those of Figure 6 (100k iterations, context not said), "
             "those of the other factors of Table 5 (0.5B at 1k); it prints none for 1B.",

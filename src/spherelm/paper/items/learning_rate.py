@@ -15,10 +15,10 @@ from spherelm.paper.points import (
     Model,
     Point,
 )
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Role, Series
+from spherelm.plots.chart import Axis, Picture, Role, Series
 
 SLOW = "nGPT, α at 0.1"
 ROLES: dict[str, Role] = {"GPT": "gpt", "nGPT": "ngpt", SLOW: "third"}
@@ -74,7 +74,7 @@ def _make(bench: Workbench) -> Result:
             Axis("final validation loss"),
             lines,
         )
-        shown.append(Figure(chart, "Solid with squares: GPT. Dotted with circles: nGPT."))
+        shown.append(Picture(chart, "Solid with squares: GPT. Dotted with circles: nGPT."))
     key = [Column("model"), Column("context"), Column("curve")]
     key.append(Column("learning rate", whose="ours"))
     key.append(Column("final loss", "nats", "ours", digits=3))

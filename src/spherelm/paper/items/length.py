@@ -10,10 +10,10 @@ from spherelm.model.config import Arch
 from spherelm.paper import reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import BASELINE, CONTEXTS, Context, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.sizes import CONTEXT_TOKENS, Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Chart
+from spherelm.plots.chart import Chart, Picture
 
 if TYPE_CHECKING:
     import torch
@@ -76,11 +76,11 @@ def _make(bench: Workbench) -> Result:
     return Result(
         [Table("perplexity", "Perplexity by length of context", columns, rows)],
         [
-            Figure(
+            Picture(
                 _chart(bench, "left", ("GPT", "nGPT"), found),
                 "The paper's left picture. The number is the length of training.",
             ),
-            Figure(
+            Picture(
                 _chart(bench, "right", ("nGPT", "nGPT without QK-norm"), found),
                 "The paper's right picture. The number is the length of training.",
             ),

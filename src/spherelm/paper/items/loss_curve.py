@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import ARCHS, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table, both
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Span
+from spherelm.plots.chart import Axis, Picture, Span
 
 
 def _points(size: Size) -> Sequence[Point]:
@@ -63,7 +63,7 @@ def _make(bench: Workbench) -> Result:
     notes = ["The paper prints neither loss; its 10× is read off the curves, as ours is."]
     return Result(
         [Table("speed-up", "Where nGPT has GPT's last loss", columns, rows)],
-        [Figure(chart, caption)],
+        [Picture(chart, caption)],
         notes,
     )
 

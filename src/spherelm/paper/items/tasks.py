@@ -10,10 +10,10 @@ from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
 from spherelm.paper.items import token_budget
 from spherelm.paper.points import ARCHS, BUDGETS, NAMES, Context, Model, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table, both
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.scores import average, scores, source_of
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Role, Series
+from spherelm.plots.chart import Axis, Chart, Picture, Role, Series
 
 FIGURES: dict[Context, str] = {"4k": "Figure 3", "1k": "Figure 8", "8k": "Figure 9"}
 AVERAGE, TRANSLATION = "average", "wmt14-fr-en"
@@ -39,7 +39,7 @@ def _make(bench: Workbench) -> Result:
     return Result(
         [_table(bench, context, found) for context in FIGURES],
         [
-            Figure(
+            Picture(
                 _chart(bench, context, name, found),
                 f"{'Figure 10' if name == TRANSLATION else FIGURES[context]} of the paper.",
             )

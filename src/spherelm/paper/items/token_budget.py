@@ -9,10 +9,10 @@ from spherelm.model.config import Arch
 from spherelm.paper import figures, fit, reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import ARCHS, BUDGETS, CONTEXTS, Context, Model, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table, both
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart
+from spherelm.plots.chart import Axis, Chart, Picture
 
 
 def points(size: Size) -> Sequence[Point]:
@@ -64,7 +64,7 @@ def _make(bench: Workbench) -> Result:
             Table("speed-up", "Speed-up by context", _SUMMARY, list(_summary(bench, factors))),
             Table("losses", "Loss at the end of every run", columns, rows),
         ],
-        [Figure(_chart(bench, model, context, ends), _CAPTION) for model, context, ends in panels],
+        [Picture(_chart(bench, model, context, ends), _CAPTION) for model, context, ends in panels],
         [
             "The speed-up is the tokens that GPT needs for the loss at which nGPT ends, by a law "
             "E + A·D^−b fitted to the ends of GPT's finished runs, over nGPT's tokens. One seed a "
