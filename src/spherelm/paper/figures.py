@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from spherelm.model.config import Arch
 from spherelm.paper.points import NAMES
-from spherelm.plots.chart import Axis, Chart, Series, Span, Tick
+from spherelm.plots.chart import Axis, Chart, Series, Span, Tick, described
 
 Points = Sequence[tuple[float, float]]
 
@@ -28,18 +28,6 @@ def pair(
     return described(name, title, x, y, [*lines, *more], span)
 
 
-def described(
-    name: str, title: str, x: Axis, y: Axis, lines: Sequence[Series], span: Span | None = None
-) -> Chart:
-    """A chart that says in words where its curves begin and end."""
-    told = "; ".join(
-        f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}"
-        for line in lines
-        if line.points
-    )
-    return Chart(name, title, f"{y.label} over {x.label}: {told}.", x, y, lines, span)
-
-
 def ticks_at(values: Sequence[float]) -> list[Tick]:
     """A tick at each value, for an axis of few of them."""
     return [(value, f"{value:,.4g}") for value in sorted(set(values))]
@@ -51,8 +39,3 @@ def token_unit(most: float) -> tuple[float, str]:
         if most >= unit:
             return unit, called
     return 1e3, "thousand tokens"
-
-
-def slug(*words: str) -> str:
-    """A name for a picture's file."""
-    return "-".join(words).lower().replace(".", "").replace("_", "-")

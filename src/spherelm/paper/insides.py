@@ -6,11 +6,10 @@ import dataclasses
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from spherelm.paper.figures import slug
 from spherelm.paper.points import ARCHS, NAMES, Point
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Picture
+from spherelm.plots.chart import Picture, slug
 
 if TYPE_CHECKING:
     from spherelm.inspect.insides import Insides

@@ -148,6 +148,29 @@ class Chart:
         return self.y.over(ys + ends, margin=0.06)
 
 
+def described(
+    name: str,
+    title: str,
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Series],
+    span: Span | None = None,
+    digits: int = 4,
+) -> Chart:
+    """A chart that says in words where its curves begin and end."""
+    told = "; ".join(
+        f"{line.label} from {line.points[0][1]:.{digits}g} to {line.points[-1][1]:.{digits}g}"
+        for line in lines
+        if line.points
+    )
+    return Chart(name, title, f"{y.label} over {x.label}: {told}.", x, y, lines, span)
+
+
+def slug(*words: str) -> str:
+    """A name for a chart, and so for the file of its picture."""
+    return "-".join(words).lower().replace(".", "").replace("_", "-")
+
+
 class Picture(NamedTuple):
     """A chart and what to look for in it."""
 

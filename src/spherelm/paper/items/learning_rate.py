@@ -18,7 +18,7 @@ from spherelm.paper.points import (
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Picture, Role, Series
+from spherelm.plots.chart import Axis, Picture, Role, Series, described, slug
 
 SLOW = "nGPT, α at 0.1"
 ROLES: dict[str, Role] = {"GPT": "gpt", "nGPT": "ngpt", SLOW: "third"}
@@ -67,8 +67,8 @@ def _make(bench: Workbench) -> Result:
             role = ROLES[name]
             lines.append(Series(name, role, ended, square=name == "GPT", dotted=name == "nGPT"))
         ticks = figures.ticks_at([x for each in lines for x, _ in each.points])
-        chart = figures.described(
-            figures.slug("rates", model, context),
+        chart = described(
+            slug("rates", model, context),
             f"{names[0]}, context {names[1]}",
             Axis("initial learning rate", log=True, ticks=ticks),
             Axis("final validation loss"),

@@ -11,7 +11,7 @@ from spherelm.paper.points import BUDGETS, CONTEXTS, MODELS, Point
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Picture, Role
+from spherelm.plots.chart import Axis, Chart, Picture, Role, slug
 
 if TYPE_CHECKING:
     from spherelm.inspect.factors import Factor
@@ -87,7 +87,7 @@ def _make(bench: Workbench) -> Result:
                 all_layers = each.all_layers
                 numbers = all_layers.mean, all_layers.std, all_layers.median
                 rows.append([symbol, changed, value, *numbers, said])
-            name = figures.slug("histogram", first.name, changed.replace(" ", "-"))
+            name = slug("histogram", first.name, changed.replace(" ", "-"))
             caption = f"The paper: {said}." if said else "The paper says nothing of it."
             shown.append(Picture(_chart(name, f"{symbol} by {changed}", symbol, found), caption))
     usual = bench.size.job(Point("ngpt", rate=bench.size.histogram_rate))

@@ -13,7 +13,7 @@ from spherelm.paper.points import ARCHS, BUDGETS, NAMES, Context, Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.scores import average, scores, source_of
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Picture, Role, Series
+from spherelm.plots.chart import Axis, Chart, Picture, Role, Series, described, slug
 
 FIGURES: dict[Context, str] = {"4k": "Figure 3", "1k": "Figure 8", "8k": "Figure 9"}
 AVERAGE, TRANSLATION = "average", "wmt14-fr-en"
@@ -97,8 +97,8 @@ def _chart(bench: Workbench, context: Context, name: str, found: Scores) -> Char
             ]
             lines.append(Series(label, role, points, square=arch == "gpt"))
     ticks = figures.ticks_at([x for line in lines for x, _ in line.points])
-    return figures.described(
-        figures.slug(name, context),
+    return described(
+        slug(name, context),
         f"{titles[name]}, context {bench.size.context_name(context)}",
         Axis(called, log=True, ticks=ticks),
         Axis("BLEU" if name == TRANSLATION else "accuracy, %"),

@@ -12,7 +12,7 @@ from spherelm.paper.points import ARCHS, BUDGETS, CONTEXTS, Context, Model, Poin
 from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Picture
+from spherelm.plots.chart import Axis, Chart, Picture, slug
 
 
 def points(size: Size) -> Sequence[Point]:
@@ -133,7 +133,7 @@ def _chart(
     }
     ticks = figures.ticks_at([x for curve in curves.values() for x, _ in curve])
     return figures.pair(
-        figures.slug("budget", model, context),
+        slug("budget", model, context),
         f"{bench.size.model_name(model)}, context {bench.size.context_name(context)}",
         Axis(called, log=True, ticks=ticks),
         Axis("final validation loss"),
