@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 from spherelm.paper.points import ARCHS, NAMES, Point
 from spherelm.paper.sizes import Size
@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from spherelm.inspect.insides import Insides
     from spherelm.inspect.picture import Chapter, Several
 
-CONTEXT_NOTE = (
+NOTES = (
     "The paper does not say at which context the models were trained whose insides it shows; "
-    "these are at 4k, as those of Figure 1."
+    "these are at 4k, as those of Figure 1.",
+    "The paper's curves are not printed as numbers.",
 )
+P = TypeVar("P")
 
 
 def points(size: Size) -> Sequence[Point]:
@@ -43,6 +45,16 @@ def look(
         (point, bench.insides(point, label_of(bench.size, point), layer))
         for point in bench.each(chosen, "models looked into")
     ]
+
+
+def by_part(
+    models: Sequence[tuple[Point, Insides]], parts: Callable[[Insides], Sequence[P]]
+) -> Iterator[tuple[Point, Insides, P]]:
+    """The parts of all models, such as their matrices, each beside the same of the others."""
+    for place in range(max(len(parts(model)) for _, model in models)):
+        for point, model in models:
+            for part in parts(model)[place : place + 1]:  # none where it has fewer
+                yield point, model, part
 
 
 def figures_by_model(

@@ -43,14 +43,12 @@ def _make(bench: Workbench) -> Result:
             each.dot_products.std,
             _SAID[each.name, point.arch],
         ]
-        for place in range(2)
-        for point, model in models
-        for each in model.embeddings[place : place + 1]
+        for point, model, each in insides.by_part(models, lambda model: model.embeddings)
     ]
     return Result(
         [Table("embeddings", "Embedding matrices", columns, rows)],
         insides.figures_by_model(bench.size, models, weight_charts.embeddings),
-        [insides.CONTEXT_NOTE, "The paper's curves are not printed as numbers."],
+        insides.NOTES,
     )
 
 

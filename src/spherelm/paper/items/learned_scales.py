@@ -51,9 +51,7 @@ def _make(bench: Workbench) -> Result:
             max(each.means),
             _reported(each.name, point.model),
         ]
-        for place in range(len(models[0][1].factors))
-        for point, model in models
-        for each in [model.factors[place]]
+        for point, model, each in insides.by_part(models, lambda model: model.factors)
     ]
     return Result(
         [Table("factors", "Learned factors", columns, rows)],
