@@ -12,7 +12,7 @@ from spherelm.config import DataConfig, TrainConfig
 from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import SHORT_FORMS, long_forms, parse, value_of
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCHS, Arch
 from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     argv = long_forms(argv, SHORT_FORMS)
     preset = value_of("--preset", argv) or "nano"
     arch, _, size = preset.partition("-")
-    if arch in presets.ARCHS:
+    if arch in ARCHS:
         raise UserError(
             f"--preset must be a size for both models, such as {size or 'nano'}, not {preset}"
         )

@@ -31,7 +31,7 @@ from spherelm.errors import UserError
 from spherelm.folders import place
 from spherelm.folders.kinds import COMPARE
 from spherelm.folders.place import Input
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCH_NAMES, ARCHS, Arch
 from spherelm.model.flops import count_parameters
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import Resume, RunDir
@@ -40,8 +40,6 @@ from spherelm.training.report.reporter import Reporter
 from spherelm.training.report.samples import Sample
 from spherelm.training.resume import check_same_run
 
-ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
-NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
 RESULT = "result.json"
 INSIDE = "inside"
 """The folder of the page that `inspect` makes of both models."""
@@ -181,7 +179,7 @@ class Side:
 
     @property
     def name(self) -> str:
-        return NAMES[self.arch]
+        return ARCH_NAMES[self.arch]
 
     @property
     def final_loss(self) -> float:

@@ -18,7 +18,7 @@ import torch
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.loss import Evaluation, evaluate, in_batches, read_text
-from spherelm.model.config import ModelConfig
+from spherelm.model.config import ARCH_NAMES, ModelConfig
 from spherelm.model.transformer import Transformer
 from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
 
@@ -59,7 +59,7 @@ def distinct_labels(configs: Sequence[ModelConfig], runs: Sequence[str]) -> list
 
 def label_of(config: ModelConfig) -> str:
     """How a model is called in the table and the plot."""
-    name = {"gpt": "GPT", "ngpt": "nGPT"}[config.arch]
+    name = ARCH_NAMES[config.arch]
     without = "" if config.arch == "gpt" or config.qk_norm else " without QK-norm"
     return f"{name}{without}, {config.context:,}"
 

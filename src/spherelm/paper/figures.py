@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spherelm.model.config import Arch
-from spherelm.paper.points import NAMES
+from spherelm.model.config import ARCH_NAMES, Arch
 from spherelm.plots.chart import Axis, Chart, Series, Span, Tick, described
 
 Points = Sequence[tuple[float, float]]
@@ -22,7 +21,7 @@ def pair(
 ) -> Chart:
     """GPT beside nGPT, in the colours of all our pictures."""
     lines = [
-        Series(NAMES[arch], arch, points, square=arch == "gpt", dots=len(points) <= 40)
+        Series(ARCH_NAMES[arch], arch, points, square=arch == "gpt", dots=len(points) <= 40)
         for arch, points in curves.items()
     ]
     return described(name, title, x, y, [*lines, *more], span)

@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from spherelm.paper.points import ARCHS, NAMES, Point
+from spherelm.model.config import ARCH_NAMES, ARCHS
+from spherelm.paper.points import Point
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
 from spherelm.plots.chart import Picture, slug
@@ -34,7 +35,7 @@ def points(size: Size) -> Sequence[Point]:
 
 def label_of(size: Size, point: Point) -> str:
     """What a model is called in pictures and tables."""
-    return f"{NAMES[point.arch]} {size.short_name(point.model)}"
+    return f"{ARCH_NAMES[point.arch]} {size.short_name(point.model)}"
 
 
 def look(
@@ -67,7 +68,7 @@ def figures_by_model(
     found = []
     for model in size.grid_models:
         here = [
-            (point, dataclasses.replace(each, label=NAMES[point.arch]))
+            (point, dataclasses.replace(each, label=ARCH_NAMES[point.arch]))
             for point, each in models
             if point.model == model
         ]

@@ -148,7 +148,7 @@ class Size:
         return context if tokens == CONTEXT_TOKENS[context] else f"{tokens} (for {context})"
 
 
-CONTEXT_TOKENS: dict[Context, int] = {"1k": 1024, "4k": 4096, "8k": 8192}
+CONTEXT_TOKENS: dict[Context, int] = {name: presets.CONTEXTS[name] for name in CONTEXTS}
 
 
 def _varied(size: Size, point: Point, run: RunConfig) -> RunConfig:

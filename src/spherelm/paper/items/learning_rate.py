@@ -4,17 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spherelm.model.config import ARCH_NAMES, ARCHS
 from spherelm.paper import figures
 from spherelm.paper.item import Item
-from spherelm.paper.points import (
-    ARCHS,
-    BASELINE,
-    FAST_ALPHA,
-    NAMES,
-    Context,
-    Model,
-    Point,
-)
+from spherelm.paper.points import BASELINE, FAST_ALPHA, Context, Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
@@ -29,7 +22,7 @@ SENSITIVE: tuple[Model, Context] = ("1B", "8k")
 def _series(size: Size, model: Model, context: Context) -> dict[str, list[Point]]:
     """The curves of a panel: a run for each rate."""
     ladder = [(rate, size.rate_budget) for rate in size.rates]
-    kinds = {NAMES[arch]: (arch, BASELINE) for arch in ARCHS}
+    kinds = {ARCH_NAMES[arch]: (arch, BASELINE) for arch in ARCHS}
     if (model, context) == SENSITIVE:
         kinds = {
             "GPT": ("gpt", BASELINE),

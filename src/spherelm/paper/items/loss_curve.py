@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spherelm.model.config import ARCHS
 from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, Point
+from spherelm.paper.points import Point
 from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench

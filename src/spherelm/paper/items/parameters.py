@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from spherelm import presets
+from spherelm.model.config import ARCH_NAMES, ARCHS
 from spherelm.model.flops import count_parameters
 from spherelm.paper import reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, MODELS, NAMES, Point
+from spherelm.paper.points import MODELS, Point
 from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.sizes import PAPER
 from spherelm.paper.workbench import Workbench
@@ -29,7 +30,7 @@ def _make(bench: Workbench) -> Result:
             count = count_parameters(shape)
             rows.append(
                 [
-                    f"{NAMES[arch]} {model}",
+                    f"{ARCH_NAMES[arch]} {model}",
                     *(shape.n_layers, layers, shape.d_model, width, shape.n_heads, heads),
                     count.total / 1e6,
                     reported.PARAMETERS[arch, model] / 1e6,
@@ -68,8 +69,8 @@ def _stand_ins(bench: Workbench) -> Table:
             shape = bench.size.config(Point(arch, model)).model
             count = count_parameters(shape)
             numbers = shape.n_layers, shape.d_model, shape.n_heads, count.total, count.factors
-            name = f"{NAMES[arch]} {bench.size.short_name(model)}"
-            rows.append([name, f"{NAMES[arch]} {model}", *numbers])
+            name = f"{ARCH_NAMES[arch]} {bench.size.short_name(model)}"
+            rows.append([name, f"{ARCH_NAMES[arch]} {model}", *numbers])
     return Table("stand-ins", f"What stands for them at {bench.size.name}", columns, rows)
 
 
@@ -86,7 +87,7 @@ def _optimization() -> Table:
         }
         for name, values in reported.OPTIMIZATION.items():
             found[name] += [ours[name], values[place]]
-    columns = [Column("setting"), *(column for arch in ARCHS for column in both(NAMES[arch]))]
+    columns = [Column("setting"), *(column for arch in ARCHS for column in both(ARCH_NAMES[arch]))]
     return Table("optimization", "Settings of the optimizer (Table 3)", columns, [*found.values()])
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from spherelm.errors import UserError
+from spherelm.model.config import ARCHS
 from spherelm.paper import reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, Point
+from spherelm.paper.points import Point
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
 

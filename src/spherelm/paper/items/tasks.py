@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spherelm.eval.tasks import PAPER_TASKS
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCH_NAMES, ARCHS, Arch
 from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
 from spherelm.paper.items import token_budget
-from spherelm.paper.points import ARCHS, BUDGETS, NAMES, Context, Model, Point
+from spherelm.paper.points import BUDGETS, Context, Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.scores import average, scores, source_of
 from spherelm.paper.workbench import Workbench
@@ -66,7 +66,7 @@ def _table(bench: Workbench, context: Context, found: Scores) -> Table:
             for budget in BUDGETS:
                 point = Point(arch, model, context, budget)
                 values = [found[point][task.name] for task in PAPER_TASKS]
-                name = f"{NAMES[arch]}, {bench.size.model_name(model)}"
+                name = f"{ARCH_NAMES[arch]}, {bench.size.model_name(model)}"
                 tokens = bench.size.job(point).tokens
                 theirs = reported.PRINTED_ACCURACY if point == reported.PRINTED else None
                 rows.append([name, tokens, *values, found[point][AVERAGE], theirs])
@@ -87,7 +87,7 @@ def _chart(bench: Workbench, context: Context, name: str, found: Scores) -> Char
     for model in bench.size.grid_models:
         for arch in ARCHS:
             role = arch if model == bench.size.largest else roles[arch, model]
-            label = f"{NAMES[arch]} {bench.size.short_name(model)}"
+            label = f"{ARCH_NAMES[arch]} {bench.size.short_name(model)}"
             points = [
                 (
                     bench.size.job(Point(arch, model, context, budget)).tokens / unit,

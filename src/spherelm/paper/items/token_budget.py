@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCHS, Arch
 from spherelm.paper import figures, fit, reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, BUDGETS, CONTEXTS, Context, Model, Point
+from spherelm.paper.points import BUDGETS, CONTEXTS, Context, Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.sizes import Size
 from spherelm.paper.workbench import Workbench
