@@ -112,7 +112,7 @@ def _inspect(flags: InspectFlags) -> int:
 def _text(flags: InspectFlags) -> tuple[str, str]:
     """What the models read, and how it is called."""
     if flags.text is not None:
-        from spherelm.eval.loss import read_text
+        from spherelm.eval.texts import read_text
 
         return read_text(flags.text), f"the beginning of {Path(flags.text).name}"
     from spherelm.data.open import open_builtin

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from spherelm.inspect.distribution import Distribution
 from spherelm.inspect.insides import Insides
-from spherelm.plots.chart import COLOURS, Axis, Chart, Picture, Role, Series, described
+from spherelm.plots.chart import Axis, Chart, Picture, Role, Series, described, roles_for
 
 LAYERS = Axis("layer", whole=True)
 DEPTHS = Axis("layer (0 is the embedding)", whole=True)
@@ -109,10 +109,6 @@ def symbol_of(name: str) -> str:
     return SYMBOLS.get(name, name)
 
 
-def roles_of(models: Sequence[Insides]) -> list[Role]:
-    """A colour for each model: the first GPT and the first nGPT have those of all our pictures."""
-    free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(models)
-    roles: list[Role] = []
-    for model in models:
-        roles.append(model.arch if model.arch not in roles else free.pop(0))
-    return roles
+def coloured(models: Sequence[Insides]) -> Several:
+    """Each model with its colour."""
+    return list(zip(models, roles_for([model.arch for model in models]), strict=True))

@@ -84,7 +84,6 @@ def figures_by_model(
 
 def several(models: Sequence[tuple[Point, Insides]]) -> Several:
     """The models with their colours."""
-    from spherelm.inspect.picture import roles_of
+    from spherelm.inspect.picture import coloured
 
-    insides = [model for _, model in models]
-    return list(zip(insides, roles_of(insides), strict=True))
+    return coloured([model for _, model in models])

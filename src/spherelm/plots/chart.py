@@ -171,6 +171,15 @@ def slug(*words: str) -> str:
     return "-".join(words).lower().replace(".", "").replace("_", "-")
 
 
+def roles_for(archs: Sequence[Literal["gpt", "ngpt"]]) -> list[Role]:
+    """A colour for each model: the first GPT and the first nGPT have those of all our pictures."""
+    free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(archs)
+    roles: list[Role] = []
+    for arch in archs:
+        roles.append(arch if arch not in roles else free.pop(0))
+    return roles
+
+
 class Picture(NamedTuple):
     """A chart and what to look for in it."""
 
