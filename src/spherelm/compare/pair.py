@@ -189,7 +189,7 @@ class Side:
     @property
     def tokens(self) -> int:
         """Tokens trained on."""
-        return self.config.train.steps * self.config.tokens_per_step
+        return self.config.tokens
 
     def seconds_for(self, tokens: float) -> float:
         """Time to train on that many tokens, evaluations and checkpoints left out."""
