@@ -30,7 +30,7 @@ from spherelm.training.origin import Origin
 from tests.corpus import prepare_corpus, sentences
 from tests.distributed.launch import ROOT, environment, torchrun
 from tests.training.conftest import tiny
-from tests.training.test_resume import assert_same_run
+from tests.training.same_run import assert_same_run, stopped
 
 
 @pytest.fixture(scope="module", params=["gpt", "ngpt"])
@@ -156,11 +156,9 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     """Also where the run was stopped before its first checkpoint: it begins with the same model."""
     run = override(find_saved(source).config, {"optim.lr": 0.004, "train.keep_last": 5})
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole = tmp_path / "whole"
     loop.train(run, dataset, whole, init_from=find_saved(source / "checkpoints" / "step_8"))
-    shutil.copytree(whole, resumed)
-    for step in (4, 8, 12) if not saved else (8, 12):
-        shutil.rmtree(resumed / "checkpoints" / f"step_{step}")
+    resumed = stopped(whole, (8, 12) if saved else (4, 8, 12))
     loop.train(run, dataset, resumed, resume="auto")
     assert_same_run(whole, resumed)
 
