@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,7 @@ from spherelm.saved import find_saved, load_model
 from spherelm.training import loop
 from spherelm.training.origin import Origin
 from tests.corpus import prepare_corpus, sentences
-from tests.distributed.launch import ROOT, environment, torchrun
+from tests.distributed.launch import run_together
 from tests.training.conftest import tiny
 from tests.training.same_run import assert_same_run, stopped
 
@@ -278,8 +277,8 @@ def test_two_processes_begin_with_the_same_weights(
 ) -> None:
     argv = ["train", "--init-from", str(source), "--data", str(other), "--steps", "2", *COMMON]
     assert main([*argv, "--out", str(tmp_path / "alone")]) == 0
-    command = torchrun(2, "-m", "spherelm", *argv, "--out", str(tmp_path / "two"))
-    subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, check=True)
+    done = run_together(2, "-m", "spherelm", *argv, "--out", str(tmp_path / "two"))
+    assert done.returncode == 0, done.stderr
     alone, two = (read_metrics(tmp_path / n / "metrics.jsonl") for n in ("alone", "two"))
     # Sums over two processes are added in another order.
     for a, b in zip(alone, two, strict=True):
