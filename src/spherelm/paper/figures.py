@@ -17,14 +17,13 @@ def pair(
     y: Axis,
     curves: Mapping[Arch, Points],
     span: Span | None = None,
-    more: Sequence[Series] = (),
 ) -> Chart:
     """GPT beside nGPT, in the colours of all our pictures."""
     lines = [
         Series(ARCH_NAMES[arch], arch, points, square=arch == "gpt", dots=len(points) <= 40)
         for arch, points in curves.items()
     ]
-    return described(name, title, x, y, [*lines, *more], span)
+    return described(name, title, x, y, lines, span)
 
 
 def ticks_at(values: Sequence[float]) -> list[Tick]:
