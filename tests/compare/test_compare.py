@@ -9,8 +9,9 @@ import pytest
 
 from spherelm import presets
 from spherelm.cli import main
+from spherelm.compare.comparison import tokens_to_reach
 from spherelm.compare.departures import departures
-from spherelm.compare.pair import claimed, configure, tokens_to_reach
+from spherelm.compare.pair import claimed, configure
 from spherelm.compare.recorded import RECORDED
 from spherelm.compare.table import caveat, rows, verdict
 from spherelm.config import DataConfig

@@ -19,7 +19,7 @@ def _points(size: Size) -> Sequence[Point]:
 
 
 def _make(bench: Workbench) -> Result:
-    from spherelm.compare.pair import tokens_to_reach
+    from spherelm.compare.comparison import tokens_to_reach
 
     gpt, ngpt = (bench.record(point) for point in _points(bench.size))
     per_step = gpt.config.tokens_per_step
