@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from spherelm.model.config import ARCH_NAMES, ARCHS
 from spherelm.paper.points import Point
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
 from spherelm.plots.chart import Picture, slug
 

@@ -12,7 +12,7 @@ from spherelm import durable
 from spherelm.paper import reported
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.paper.store import Record
 from spherelm.plots import svg
 from spherelm.plots.chart import Picture

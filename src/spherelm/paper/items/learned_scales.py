@@ -8,7 +8,7 @@ from spherelm.paper import insides, reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
 
 

@@ -11,7 +11,7 @@ from spherelm.paper import reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import BASELINE, CONTEXTS, Context, Point
 from spherelm.paper.result import Cell, Column, Result, Table
-from spherelm.paper.sizes import CONTEXT_TOKENS, Size
+from spherelm.paper.size import CONTEXT_TOKENS, Size
 from spherelm.paper.workbench import Workbench
 from spherelm.plots.chart import Chart, Picture
 

@@ -9,7 +9,7 @@ from spherelm.paper import figures
 from spherelm.paper.item import Item
 from spherelm.paper.points import BUDGETS, CONTEXTS, MODELS, Point
 from spherelm.paper.result import Cell, Column, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
 from spherelm.plots.chart import Axis, Chart, Picture, Role, slug
 

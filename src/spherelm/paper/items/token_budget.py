@@ -10,7 +10,7 @@ from spherelm.paper import figures, fit, reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import BUDGETS, CONTEXTS, Context, Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table, both
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
 from spherelm.plots.chart import Axis, Chart, Picture, slug
 
