@@ -214,3 +214,8 @@ class RunConfig:
     def tokens_per_step(self) -> int:
         """Tokens that one optimizer step learns from."""
         return self.train.batch_size * self.model.context
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the whole run learns from."""
+        return self.train.steps * self.tokens_per_step

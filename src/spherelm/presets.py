@@ -14,9 +14,8 @@ from typing import Any
 
 from spherelm.config import OptimConfig, RunConfig, TrainConfig
 from spherelm.errors import UserError, nearest
-from spherelm.model.config import Arch, ModelConfig, ScaleConfig
+from spherelm.model.config import ARCHS, Arch, ModelConfig, ScaleConfig
 
-ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
 BYTES_VOCAB = 257
 """256 bytes and the end of a document: the built-in tokenizer."""
 NANO_INIT = 0.7

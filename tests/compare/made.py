@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from spherelm import presets
-from spherelm.compare.pair import Comparison, Side
+from spherelm.compare.comparison import Comparison, Side
 from spherelm.model.config import Arch
 from spherelm.training.report.samples import Sample
 

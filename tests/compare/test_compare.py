@@ -9,13 +9,15 @@ import pytest
 
 from spherelm import presets
 from spherelm.cli import main
+from spherelm.compare.comparison import tokens_to_reach
 from spherelm.compare.departures import departures
-from spherelm.compare.pair import ARCHS, claimed, configure, tokens_to_reach
+from spherelm.compare.pair import claimed, configure
 from spherelm.compare.recorded import RECORDED
 from spherelm.compare.table import caveat, rows, verdict
 from spherelm.config import DataConfig
 from spherelm.config_io import override
 from spherelm.errors import UserError
+from spherelm.model.config import ARCHS
 from spherelm.runs.run_dir import RunDir
 from tests.compare.made import comparison
 from tests.saved_runs import begin_run

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spherelm.compare.pair import tokens_to_reach
+from spherelm.compare.comparison import tokens_to_reach
 from spherelm.folders.kinds import COMPARE, stranger
 from spherelm.runs.metrics import read_metrics
 

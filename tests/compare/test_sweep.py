@@ -11,18 +11,17 @@ import pytest
 from spherelm import presets
 from spherelm.compare import sweep as sweeps
 from spherelm.compare.recorded import RECORDED
-from spherelm.compare.sweep import (
+from spherelm.compare.sweep import sweep
+from spherelm.compare.sweep_grid import (
     GRIDS,
     Plan,
-    Record,
     Trial,
     configure,
     describe,
     neighbours,
     setting_of,
-    summary,
-    sweep,
 )
+from spherelm.compare.sweep_record import Record, summary
 from spherelm.errors import UserError
 
 PLAN = Plan("debug", None, "cpu", steps=3, cores=1)

@@ -36,13 +36,24 @@ def environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
+def run_together(
+    processes: int, *arguments: str, restarts: int = 0, timeout: float = 120
+) -> subprocess.CompletedProcess[str]:
+    """Run `processes` of something to their end."""
+    return subprocess.run(
+        torchrun(processes, *arguments, restarts=restarts),
+        env=environment(),
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
 def run_specs(processes: int, specs: list[dict[str, Any]], folder: Path) -> None:
     """Let a group of processes run `specs` one after another (see `worker`)."""
     file = folder / f"specs-{processes}.json"
     file.write_text(json.dumps(specs))
     worker = str(Path(__file__).with_name("worker.py"))
-    command = torchrun(processes, worker, str(file))
-    done = subprocess.run(
-        command, env=environment(), cwd=ROOT, capture_output=True, text=True, timeout=600
-    )
+    done = run_together(processes, worker, str(file), timeout=600)
     assert done.returncode == 0, done.stderr[-6000:]

@@ -21,7 +21,7 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.sphere import check_rows_whole
 from spherelm.model.transformer import Transformer
 from tests.corpus import prepare_corpus
-from tests.distributed.launch import ROOT, children, environment, torchrun
+from tests.distributed.launch import ROOT, children, environment, run_together, torchrun
 from tests.training.conftest import flags
 
 MORE = {"train__steps": 30, "train__checkpoint_every": 5, "train__eval_every": 15}
@@ -33,8 +33,7 @@ def test_a_killed_rank_is_restarted_and_nothing_changes(tmp_path: Path) -> None:
         pytest.skip("needs /proc to find the ranks")
     corpus = prepare_corpus(tmp_path)
     alone, killed = tmp_path / "alone", tmp_path / "killed"
-    command = torchrun(2, "-m", "spherelm", *flags(alone, corpus, **MORE))
-    subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, check=True)
+    run_together(2, "-m", "spherelm", *flags(alone, corpus, **MORE)).check_returncode()
     shutil.copytree(alone, killed)
     argv = [*flags(killed, corpus, **MORE), "--force"]
     command = torchrun(2, "-m", "spherelm", *argv, restarts=1)
@@ -67,14 +66,7 @@ def test_a_restart_does_not_override_a_refusal(tmp_path: Path) -> None:
     assert main(flags(out, corpus, train__steps=4)) == 0
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
     argv = flags(out, corpus, train__steps=4, optim__lr=0.5)
-    done = subprocess.run(
-        torchrun(1, "-m", "spherelm", *argv, restarts=1),
-        env=environment(),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_together(1, "-m", "spherelm", *argv, restarts=1)
     assert done.returncode != 0
     assert done.stderr.count("already holds a run") == 2, done.stderr
     assert {path: path.read_bytes() for path in out.rglob("*") if path.is_file()} == before
@@ -83,14 +75,7 @@ def test_a_restart_does_not_override_a_refusal(tmp_path: Path) -> None:
 def test_an_error_reaches_the_user_as_that_error(tmp_path: Path) -> None:
     corpus = prepare_corpus(tmp_path)
     argv = flags(tmp_path / "run", corpus, parallel__tensor=4, model__n_heads=2)
-    done = subprocess.run(
-        torchrun(4, "-m", "spherelm", *argv),
-        env=environment(),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = run_together(4, "-m", "spherelm", *argv)
     assert done.returncode != 0
     assert done.stderr.count("parallel.tensor = 4 must divide model.n_heads = 2") == 1, (
         "said by one"

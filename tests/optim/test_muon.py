@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from spherelm.runs.metrics import read_metrics
 from spherelm.training.build import build_optimizer, check_whole
 from spherelm.training.loop import train
 from tests.training.conftest import corpus, dataset, tiny, tiny_run  # noqa: F401 - fixtures
-from tests.training.test_resume import assert_same_run
+from tests.training.same_run import assert_same_run, stopped
 
 MUON = {"optim.algorithm": "muon"}
 
@@ -92,11 +91,9 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     run = override(tiny_run, {**MUON, "train.keep_last": 5, "optim.schedule": "wsd"})
     train(run, dataset, tmp_path / "whole")
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    for step in (8, 12):
-        shutil.rmtree(tmp_path / "resumed" / "checkpoints" / f"step_{step}")
-    assert train(run, dataset, tmp_path / "resumed", resume="auto").finished
-    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+    resumed = stopped(tmp_path / "whole")
+    assert train(run, dataset, resumed, resume="auto").finished
+    assert_same_run(tmp_path / "whole", resumed)
     for field, value in (
         ("optim.algorithm", "adamw"),
         ("optim.schedule", "log"),

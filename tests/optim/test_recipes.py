@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from spherelm.optim.recipes.nugpt_rates import relative_rates
 from spherelm.training.loop import train
 from tests.model.tiny import perturbed, random_tokens, tiny_config
 from tests.training.conftest import corpus, dataset, tiny  # noqa: F401 - fixtures
-from tests.training.test_resume import assert_same_run
+from tests.training.same_run import assert_same_run, stopped
 
 
 def set_gradients(model: Transformer, seed: int) -> None:
@@ -222,10 +221,9 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     run = override(tiny("ngpt"), {**RECIPES[recipe], "train.keep_last": 5})
     result = train(run, dataset, tmp_path / "whole")
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    shutil.rmtree(tmp_path / "resumed" / "checkpoints" / "step_12")
-    assert train(run, dataset, tmp_path / "resumed", resume="auto").finished
-    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+    resumed = stopped(tmp_path / "whole", [12])
+    assert train(run, dataset, resumed, resume="auto").finished
+    assert_same_run(tmp_path / "whole", resumed)
     plain = train(tiny("ngpt"), dataset, tmp_path / "plain")
     assert result.val_loss != plain.val_loss
 

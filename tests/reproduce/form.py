@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from xml.etree import ElementTree
 
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 
 
 def _grid(size: Size) -> int:

@@ -16,8 +16,9 @@ from xml.etree import ElementTree
 import pytest
 
 from spherelm.cli import main
+from spherelm.model.config import ARCHS
 from spherelm.paper import registry, reported, sizes, store
-from spherelm.paper.points import ARCHS, BUDGETS, CONTEXTS, Point
+from spherelm.paper.points import BUDGETS, CONTEXTS, Point
 from tests.reproduce.form import check_form
 
 SIZE = sizes.get("debug")

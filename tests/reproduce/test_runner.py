@@ -31,7 +31,7 @@ def runner(out: Path, workers: int) -> Runner:
     """One run that lasts some seconds."""
     size = sizes.get("debug")
     fields = {"train.steps": STEPS, "train.checkpoint_every": 20, "train.eval_every": 100}
-    job = Job("long", override(size.configure(size, Point("ngpt")), fields))
+    job = Job("long", override(size.config(Point("ngpt")), fields))
     return Runner([job], None, out, out / "records", workers=workers)
 
 
@@ -111,7 +111,7 @@ def test_a_record_without_its_model_is_not_enough_where_models_are_needed(tmp_pa
 
 def test_a_run_that_diverged_is_a_result(tmp_path: Path) -> None:
     size = sizes.get("debug")
-    config = override(size.configure(size, Point("gpt")), {"optim.lr": 1e30, "train.steps": 8})
+    config = override(size.config(Point("gpt")), {"optim.lr": 1e30, "train.steps": 8})
     said: list[str] = []
     one = Runner(
         [Job("wild", config)], None, tmp_path, tmp_path / "records", workers=0, say=said.append

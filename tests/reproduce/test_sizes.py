@@ -43,7 +43,7 @@ def test_a_run_s_toml_is_read_back_as_the_run(name: str, tmp_path: Path) -> None
     """Also what is unset in it: the preset that it is read upon must have that unset, too."""
     size = sizes.get(name)
     for point in all_points(size):
-        config = size.configure(size, point)
+        config = size.config(point)
         (tmp_path / "run.toml").write_text(to_toml(config))
         base = presets.get(f"{point.arch}-{PRESET}")
         assert read_toml(tmp_path / "run.toml", base) == config
@@ -52,7 +52,7 @@ def test_a_run_s_toml_is_read_back_as_the_run(name: str, tmp_path: Path) -> None
 def test_paper_is_the_paper_s_setup() -> None:
     size = sizes.get("paper")
     for point in all_points(size):
-        run = size.configure(size, point)
+        run = size.config(point)
         assert run.train.batch_size == 512
         assert run.train.steps == int(point.budget[:-1]) * 1000
         assert run.model.context == {"1k": 1024, "4k": 4096, "8k": 8192}[point.context]
@@ -73,11 +73,11 @@ def test_paper_is_the_paper_s_setup() -> None:
 
 def test_alpha_is_stored_at_a_tenth_in_1b_at_8k_alone() -> None:
     size = sizes.get("paper")
-    plain = size.configure(size, Point("ngpt", "1B", "8k")).model
-    fast = size.configure(size, Point("ngpt", "1B", "8k", variant=FAST_ALPHA)).model
+    plain = size.config(Point("ngpt", "1B", "8k")).model
+    fast = size.config(Point("ngpt", "1B", "8k", variant=FAST_ALPHA)).model
     assert plain.resolve_scale("alpha_attn").scale == 0.1
     assert fast.resolve_scale("alpha_mlp").scale == pytest.approx(1280**-0.5)
-    other = size.configure(size, Point("ngpt", "1B", "4k")).model
+    other = size.config(Point("ngpt", "1B", "4k")).model
     assert other.resolve_scale("alpha_attn").scale == pytest.approx(1280**-0.5)
 
 

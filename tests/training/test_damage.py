@@ -23,7 +23,7 @@ from spherelm.training.loop import train
 from spherelm.training.report.reporter import Reporter
 from tests.saved_runs import change_state
 from tests.training.conftest import flags, tiny
-from tests.training.test_resume import assert_same_run, tensors
+from tests.training.same_run import assert_same_run, tensors
 
 
 class Notes(Reporter):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from spherelm.training import loop
 from spherelm.training.build import check_eight_bits
 from spherelm.training.loop import train
 from tests.training.conftest import tiny
-from tests.training.test_resume import assert_same_run, tensors
+from tests.training.same_run import assert_same_run, stopped, tensors
 
 
 @pytest.fixture
@@ -39,11 +38,9 @@ def test_resumed_equals_uninterrupted(
     """To the bit, in parts of a batch, and with the scales of gradients among what is kept."""
     run = in_8_bits(tiny_run, train__keep_last=5, train__micro_batch_size=2)
     train(run, dataset, tmp_path / "whole")
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    for step in (8, 12):
-        shutil.rmtree(tmp_path / "resumed" / "checkpoints" / f"step_{step}")
-    train(run, dataset, tmp_path / "resumed", resume="auto")
-    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+    resumed = stopped(tmp_path / "whole")
+    train(run, dataset, resumed, resume="auto")
+    assert_same_run(tmp_path / "whole", resumed)
     scales = {n: t for n, t in tensors(tmp_path / "whole").items() if n.startswith("scaling.")}
     assert len(scales) == 2 * 2 * 2  # scales and largest numbers of two parts of two blocks
     assert all(bool((t > 0).all()) for name, t in scales.items() if name.endswith("scale"))

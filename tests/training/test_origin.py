@@ -6,7 +6,6 @@ import itertools
 import json
 import math
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -28,9 +27,9 @@ from spherelm.saved import find_saved, load_model
 from spherelm.training import loop
 from spherelm.training.origin import Origin
 from tests.corpus import prepare_corpus, sentences
-from tests.distributed.launch import ROOT, environment, torchrun
+from tests.distributed.launch import run_together
 from tests.training.conftest import tiny
-from tests.training.test_resume import assert_same_run
+from tests.training.same_run import assert_same_run, stopped
 
 
 @pytest.fixture(scope="module", params=["gpt", "ngpt"])
@@ -156,11 +155,9 @@ def test_resumed_equals_uninterrupted(
 ) -> None:
     """Also where the run was stopped before its first checkpoint: it begins with the same model."""
     run = override(find_saved(source).config, {"optim.lr": 0.004, "train.keep_last": 5})
-    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole = tmp_path / "whole"
     loop.train(run, dataset, whole, init_from=find_saved(source / "checkpoints" / "step_8"))
-    shutil.copytree(whole, resumed)
-    for step in (4, 8, 12) if not saved else (8, 12):
-        shutil.rmtree(resumed / "checkpoints" / f"step_{step}")
+    resumed = stopped(whole, (8, 12) if saved else (4, 8, 12))
     loop.train(run, dataset, resumed, resume="auto")
     assert_same_run(whole, resumed)
 
@@ -280,8 +277,8 @@ def test_two_processes_begin_with_the_same_weights(
 ) -> None:
     argv = ["train", "--init-from", str(source), "--data", str(other), "--steps", "2", *COMMON]
     assert main([*argv, "--out", str(tmp_path / "alone")]) == 0
-    command = torchrun(2, "-m", "spherelm", *argv, "--out", str(tmp_path / "two"))
-    subprocess.run(command, env=environment(), cwd=ROOT, capture_output=True, check=True)
+    done = run_together(2, "-m", "spherelm", *argv, "--out", str(tmp_path / "two"))
+    assert done.returncode == 0, done.stderr
     alone, two = (read_metrics(tmp_path / n / "metrics.jsonl") for n in ("alone", "two"))
     # Sums over two processes are added in another order.
     for a, b in zip(alone, two, strict=True):

@@ -15,7 +15,7 @@ from spherelm.errors import UserError
 from spherelm.runs.run_dir import RunDir
 from spherelm.training.loop import train
 from tests.training.conftest import tiny
-from tests.training.test_resume import assert_same_run
+from tests.training.same_run import assert_same_run
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from spherelm.config import RunConfig
 from spherelm.config_io import override
@@ -26,33 +25,18 @@ from tests.corpus import prepare_corpus
 from tests.processes import Spherelm, run
 from tests.saved_runs import begin_run
 from tests.training.conftest import flags, tiny
+from tests.training.same_run import assert_same_run, stopped, tensors
 
 
-def tensors(out: Path, step: int = 12) -> dict[str, torch.Tensor]:
-    (shard,) = (out / "checkpoints" / f"step_{step}").glob("*.safetensors")
-    return load_file(shard)
-
-
-def assert_same_run(first: Path, second: Path) -> None:
-    assert (first / "metrics.jsonl").read_bytes() == (second / "metrics.jsonl").read_bytes()
-    a, b = tensors(first), tensors(second)
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[name], b[name]) for name in a)
-
-
-@pytest.mark.parametrize("last_checkpoint", [4, 8])
+@pytest.mark.parametrize("lost", [(8, 12), (12,)])
 def test_resumed_equals_uninterrupted(
-    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig, last_checkpoint: int
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig, lost: tuple[int, ...]
 ) -> None:
     tiny_run = override(tiny_run, {"train.keep_last": 5})
     train(tiny_run, dataset, tmp_path / "whole")
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    for step in (8, 12):
-        if step > last_checkpoint:
-            shutil.rmtree(tmp_path / "resumed" / "checkpoints" / f"step_{step}")
-    result = train(tiny_run, dataset, tmp_path / "resumed", resume="auto")
-    assert result.finished
-    assert_same_run(tmp_path / "whole", tmp_path / "resumed")
+    resumed = stopped(tmp_path / "whole", lost)
+    assert train(tiny_run, dataset, resumed, resume="auto").finished
+    assert_same_run(tmp_path / "whole", resumed)
 
 
 class Draws(Reporter):
@@ -65,9 +49,7 @@ class Draws(Reporter):
 def test_random_numbers_go_on_where_they_were(tmp_path: Path, dataset: TokenDataset) -> None:
     run = override(tiny("ngpt"), {"train.keep_last": 5})
     train(run, dataset, tmp_path / "whole", reporter=Draws())
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    shutil.rmtree(tmp_path / "resumed" / "checkpoints" / "step_12")
-    train(run, dataset, tmp_path / "resumed", resume="auto", reporter=Draws())
+    train(run, dataset, stopped(tmp_path / "whole", [12]), resume="auto", reporter=Draws())
     states = {
         (name, step): json.loads(
             (tmp_path / name / "checkpoints" / f"step_{step}" / "state.json").read_text()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,10 @@ from spherelm.training.loop import train
 from spherelm.training.memory import training_memory
 from tests.model.tiny import perturbed, random_tokens, tiny_config
 from tests.training.conftest import flags, tiny
+from tests.training.same_run import assert_same_run, stopped, tensors
 
 BF16_STEP = 2**-8
 """The most that rounding to the nearest bfloat16 changes a number, as a share of it."""
-
-
-def tensors(out: Path, step: int) -> dict[str, torch.Tensor]:
-    (shard,) = (out / "checkpoints" / f"step_{step}").glob("*.safetensors")
-    return load_file(shard)
 
 
 def test_a_run_at_default_precision_resumes_to_the_bit(
@@ -48,14 +43,9 @@ def test_a_run_at_default_precision_resumes_to_the_bit(
     for name, tensor in tensors(tmp_path / "whole", 12).items():
         of_a_matrix = tensor.ndim == 2
         assert tensor.dtype == (torch.bfloat16 if of_a_matrix else torch.float32), name
-    shutil.copytree(tmp_path / "whole", tmp_path / "resumed")
-    for step in (8, 12):
-        shutil.rmtree(tmp_path / "resumed" / "checkpoints" / f"step_{step}")
-    train(run, dataset, tmp_path / "resumed", resume="auto")
-    a, b = tensors(tmp_path / "whole", 12), tensors(tmp_path / "resumed", 12)
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    metrics = [(tmp_path / name / "metrics.jsonl").read_bytes() for name in ("whole", "resumed")]
-    assert metrics[0] == metrics[1]
+    resumed = stopped(tmp_path / "whole")
+    train(run, dataset, resumed, resume="auto")
+    assert_same_run(tmp_path / "whole", resumed)
 
 
 def test_every_verb_takes_such_a_run(

@@ -12,11 +12,11 @@ from spherelm.config import DataConfig, TrainConfig
 from spherelm.console import open_console, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import SHORT_FORMS, long_forms, parse, value_of
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCHS, Arch
 from spherelm.validate import check_fields
 
 if TYPE_CHECKING:
-    from spherelm.compare.pair import Comparison
+    from spherelm.compare.comparison import Comparison
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> int:
     argv = long_forms(argv, SHORT_FORMS)
     preset = value_of("--preset", argv) or "nano"
     arch, _, size = preset.partition("-")
-    if arch in presets.ARCHS:
+    if arch in ARCHS:
         raise UserError(
             f"--preset must be a size for both models, such as {size or 'nano'}, not {preset}"
         )
@@ -69,6 +69,7 @@ def main(argv: list[str]) -> int:
 def _compare(flags: CompareFlags) -> int:
     from spherelm.compare import pair as comparing
     from spherelm.compare.charts import charts_of
+    from spherelm.compare.comparison import read_comparison
     from spherelm.compare.display import open_display
     from spherelm.compare.inside import look_inside_both
     from spherelm.compare.report import render
@@ -91,7 +92,7 @@ def _compare(flags: CompareFlags) -> int:
         if stopped is not None:
             display.note(f"stopped, saved {stopped.checkpoint}; continue with --resume auto")
             return 130 if stopped.stopped_by == signal.SIGINT else 0
-        comparison = comparing.read_comparison(out, flags.preset, dataset)
+        comparison = read_comparison(out, flags.preset, dataset)
         if png.write(charts_of(comparison), out) is None:
             display.note(png.NO_MATPLOTLIB)
         inside = look_inside_both(out, dataset, display.note)

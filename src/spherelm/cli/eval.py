@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 
-from spherelm.cli.saved_model import ModelsFlags, check_named_once, parse_for_model
+from spherelm.cli.saved_model import ModelsFlags, check_runs, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 
@@ -67,11 +67,9 @@ def main(argv: list[str]) -> int:
         module = importlib.import_module(f"spherelm.cli.eval_{argv[0]}")
         return int(module.main(argv[1:]))
     flags = parse_for_model(EvalFlags, argv, "eval")
-    if not flags.runs:
-        raise UserError("eval needs at least one run, checkpoint or exported folder")
+    check_runs("eval", flags.runs)
     if flags.text and flags.data is not None:
         raise UserError("--text and --data cannot be given together; give one of them")
-    check_named_once(flags.runs)
 
     from spherelm.eval.texts import read_texts
     from spherelm.saved import reading

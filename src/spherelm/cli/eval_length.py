@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from spherelm.cli.saved_model import ModelsFlags, check_named_once, parse_for_model
+from spherelm.cli.saved_model import ModelsFlags, check_runs, parse_for_model
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 
@@ -45,9 +45,9 @@ class LengthFlags(ModelsFlags):
 
 def main(argv: list[str]) -> int:
     flags = parse_for_model(LengthFlags, argv, "eval length")
-    if not flags.runs or not flags.lengths:
-        raise UserError("eval length needs at least one run and one length")
-    check_named_once(flags.runs)
+    check_runs("eval length", flags.runs)
+    if not flags.lengths:
+        raise UserError("eval length needs at least one length")
 
     from spherelm.folders import kinds, place
 

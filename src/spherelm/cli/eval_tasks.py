@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import tyro
 
 from spherelm import durable
-from spherelm.cli.saved_model import ModelsFlags, check_named_once, parse_for_model
+from spherelm.cli.saved_model import ModelsFlags, check_runs, parse_for_model
 from spherelm.console import print_table, show
-from spherelm.errors import UserError
 
 if TYPE_CHECKING:
     import torch
@@ -50,9 +49,7 @@ class TaskFlags(ModelsFlags):
 
 def main(argv: list[str]) -> int:
     flags = parse_for_model(TaskFlags, argv, "eval tasks")
-    if not flags.runs:
-        raise UserError("eval tasks needs at least one run, checkpoint or exported folder")
-    check_named_once(flags.runs)
+    check_runs("eval tasks", flags.runs)
 
     from spherelm.eval.tasks import choose_tasks
 

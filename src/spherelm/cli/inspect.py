@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from spherelm import cpu_isa
-from spherelm.cli.saved_model import check_named_once
+from spherelm.cli.saved_model import check_runs
 from spherelm.console import print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import parse
@@ -52,9 +52,7 @@ class InspectFlags:
 
 def main(argv: list[str]) -> int:
     flags = parse(InspectFlags, argv, "inspect")
-    if not flags.runs:
-        raise UserError("inspect needs at least one run, checkpoint or exported folder")
-    check_named_once(flags.runs)
+    check_runs("inspect", flags.runs)
     cpu_isa.before_products("bf16", flags.device)  # the rows of large networks are compared so
 
     from spherelm.folders import kinds, place
@@ -112,7 +110,7 @@ def _inspect(flags: InspectFlags) -> int:
 def _text(flags: InspectFlags) -> tuple[str, str]:
     """What the models read, and how it is called."""
     if flags.text is not None:
-        from spherelm.eval.loss import read_text
+        from spherelm.eval.texts import read_text
 
         return read_text(flags.text), f"the beginning of {Path(flags.text).name}"
     from spherelm.data.open import open_builtin

@@ -47,7 +47,6 @@ def main(argv: list[str]) -> int:
 def _costs(run: RunConfig) -> dict[str, Any]:
     from spherelm.model.flops import count_parameters, flops_per_token
 
-    tokens = run.tokens_per_step * run.train.steps
     return {
         "arch": run.model.arch,
         "parameters": count_parameters(run.model).total,
@@ -55,8 +54,8 @@ def _costs(run: RunConfig) -> dict[str, Any]:
         "vocab_size": run.model.vocab_size,
         "steps": run.train.steps,
         "tokens_per_step": run.tokens_per_step,
-        "tokens": tokens,
-        "flops": flops_per_token(run.model) * tokens,
+        "tokens": run.tokens,
+        "flops": flops_per_token(run.model) * run.tokens,
     }
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tyro
 
-from spherelm.cli.saved_model import check_named_once
+from spherelm.cli.saved_model import check_runs
 from spherelm.console import show
 from spherelm.errors import UserError
 from spherelm.flags import parse
@@ -38,9 +38,7 @@ class ReportFlags:
 
 def main(argv: list[str]) -> int:
     flags = parse(ReportFlags, argv, "report")
-    if not flags.runs:
-        raise UserError("report needs at least one run")
-    check_named_once(flags.runs)
+    check_runs("report", flags.runs, "run")
 
     from spherelm import durable
     from spherelm.folders import kinds, place

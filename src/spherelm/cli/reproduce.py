@@ -16,7 +16,7 @@ from spherelm.validate import require_int, require_positive
 if TYPE_CHECKING:
     from spherelm.paper.item import Item
     from spherelm.paper.reproduce import Request
-    from spherelm.paper.sizes import Size
+    from spherelm.paper.size import Size
 
 STUDY_ALONE = {"results", "rehearse"}
 ITEMS_ALONE = {"size", "tasks_dir", "books", "records", "device", "tflops", "json"}

@@ -56,8 +56,12 @@ class ModelsFlags:
         return to_device(read_weights(saved), device).eval(), in_precision(self.dtype, device)
 
 
-def check_named_once(runs: Sequence[str]) -> None:
-    """Refuse a run that is named twice: two curves would lie on each other."""
+def check_runs(
+    verb: str, runs: Sequence[str], kinds: str = "run, checkpoint or exported folder"
+) -> None:
+    """Refuse no run at all, and one that is named twice: two curves would lie on each other."""
+    if not runs:
+        raise UserError(f"{verb} needs at least one {kinds}")
     for run in runs:
         if runs.count(run) > 1:
             raise UserError(f"{run} is named twice; name each run once")

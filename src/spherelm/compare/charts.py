@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spherelm.compare.pair import Comparison, Side
+from spherelm.compare.comparison import Comparison, Side
 from spherelm.plots.chart import Axis, Chart, Series, Span
 from spherelm.training.report.history_charts import token_unit
 

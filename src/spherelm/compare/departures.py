@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from spherelm.compare.pair import Comparison
+from spherelm.compare.comparison import Comparison
 from spherelm.compare.recorded import is_tuned
 from spherelm.config import RunConfig
 from spherelm.model.config import PAPER_STD, SCALE_NAMES, Arch, ModelConfig

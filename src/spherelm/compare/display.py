@@ -8,10 +8,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from spherelm.compare.pair import ARCHS, NAMES
 from spherelm.config import RunConfig
 from spherelm.console import open_console
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCH_NAMES, ARCHS, Arch
 from spherelm.training.report.reporter import Lines, Moment, Reporter, format_count, format_seconds
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ def open_display(runs: Mapping[Arch, RunConfig]) -> Iterator[Display]:
     if not sys.stderr.isatty():
         train = runs["gpt"].train
         every = train.eval_every or train.log_every
-        yield Display(lambda arch: Log(NAMES[arch], every), Lines(every).note)
+        yield Display(lambda arch: Log(ARCH_NAMES[arch], every), Lines(every).note)
         return
 
     from rich.progress import BarColumn, Progress, TextColumn
@@ -50,10 +49,10 @@ def open_display(runs: Mapping[Arch, RunConfig]) -> Iterator[Display]:
     ) as progress:
         blank: dict[str, Any] = dict.fromkeys(FIELDS, "") | {"loss": "waits"}
         rows = {
-            arch: progress.add_task(NAMES[arch], total=runs[arch].train.steps, **blank)
+            arch: progress.add_task(ARCH_NAMES[arch], total=runs[arch].train.steps, **blank)
             for arch in ARCHS
         }
-        yield Display(lambda arch: LiveRow(progress, rows[arch], NAMES[arch]), console.print)
+        yield Display(lambda arch: LiveRow(progress, rows[arch], ARCH_NAMES[arch]), console.print)
 
 
 class LiveRow(Reporter):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from spherelm.compare.pair import ARCHS, INSIDE, NAMES
+from spherelm.compare.pair import INSIDE
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.inspect.files import beginning_of, write_page
 from spherelm.inspect.insides import look_inside
+from spherelm.model.config import ARCH_NAMES, ARCHS
 from spherelm.ops.device import choose_device
 from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model, to_device
@@ -31,7 +32,7 @@ def look_inside_both(
     text = beginning_of(dataset, TOKENS)
     models = []
     for arch in ARCHS:
-        label = NAMES[arch]
+        label = ARCH_NAMES[arch]
         say(f"looking inside {label}")
         try:
             model, tokenizer, config = load_model(out / arch)

@@ -1,10 +1,7 @@
-"""GPT beside nGPT: both trained on the same tokens, then held against each other.
+"""GPT and nGPT trained on the same tokens, to be held against each other (see `comparison`).
 
-The question is the paper's: how many tokens does nGPT need to reach the validation loss at which
-GPT ends? Both runs have the same size, steps, batches, order of data and seed; each has the
-values that suit it. The answer may be that GPT was ahead, or that the two differ by no more than
-seeds do. All is read back from the two run directories, so that an interrupted
-comparison goes on where it stopped.
+Both runs have the same size, steps, batches, order of data and seed; each has the values that suit
+it. An interrupted comparison goes on where it stopped.
 
     DIR/gpt/  DIR/ngpt/    run directories
     result.json            the numbers
@@ -16,32 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
-from spherelm import presets, records
-from spherelm.compare.recorded import Recorded, is_tuned, recorded
-from spherelm.compare.samples import sample_from
+from spherelm import presets
 from spherelm.config import DataConfig, RunConfig, TrainConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.folders import place
 from spherelm.folders.kinds import COMPARE
 from spherelm.folders.place import Input
-from spherelm.model.config import Arch
-from spherelm.model.flops import count_parameters
-from spherelm.runs.metrics import read_metrics
+from spherelm.model.config import ARCHS, Arch
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.training.loop import TrainResult, train
 from spherelm.training.report.reporter import Reporter
-from spherelm.training.report.samples import Sample
 from spherelm.training.resume import check_same_run
 
-ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
-NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
 RESULT = "result.json"
 INSIDE = "inside"
 """The folder of the page that `inspect` makes of both models."""
@@ -50,13 +37,6 @@ FILES = (
     *(f"{INSIDE}/{name}" for name in ("index.html", "inspect.json", "directions.json")),
 )
 """Files beside the two run directories."""
-
-Curve = Sequence[tuple[float, float]]
-"""(tokens, validation loss) of each evaluation."""
-Outcome = Literal["ngpt", "gpt", "neither"]
-
-
-# --- what is trained -----------------------------------------------------------------------------
 
 
 def configure(
@@ -160,186 +140,3 @@ def train_both(
         if not result.finished:
             return result
     return None
-
-
-# --- what came out -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Side:
-    """One model of a comparison, read back from its run directory."""
-
-    arch: Arch
-    config: RunConfig
-    curve: Curve
-    seconds_per_step: float
-    """Median over the steps: the first ones, and those that something disturbed, do not count."""
-    bits_per_byte: float | None
-    alpha: Mapping[str, Sequence[float]]
-    """Final mean of the eigen learning rates of each layer, by block (nGPT)."""
-    environment: Mapping[str, Any]
-
-    @property
-    def name(self) -> str:
-        return NAMES[self.arch]
-
-    @property
-    def final_loss(self) -> float:
-        """Validation loss after the last step."""
-        return self.curve[-1][1]
-
-    @property
-    def tokens(self) -> int:
-        """Tokens trained on."""
-        return self.config.train.steps * self.config.tokens_per_step
-
-    def seconds_for(self, tokens: float) -> float:
-        """Time to train on that many tokens, evaluations and checkpoints left out."""
-        return tokens / self.config.tokens_per_step * self.seconds_per_step
-
-
-@dataclass(frozen=True)
-class Crossing:
-    """Where the model ahead was as good as the other one at its end."""
-
-    first: Side
-    """The model ahead."""
-    second: Side
-    tokens: float
-    """Those that the model ahead needed for it."""
-
-    @property
-    def speedup_tokens(self) -> float:
-        """The tokens of the other model over those the model ahead needed for the same loss."""
-        return self.second.tokens / self.tokens
-
-    @property
-    def speedup_seconds(self) -> float:
-        """The same in time on this machine, where a step of nGPT takes longer."""
-        return self.second.seconds_for(self.second.tokens) / self.first.seconds_for(self.tokens)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """GPT and nGPT after the same number of tokens."""
-
-    preset: str
-    data: str
-    gpt: Side
-    ngpt: Side
-    samples: Mapping[Arch, Sample]
-    """Empty where the data has no tokenizer."""
-
-    @property
-    def sides(self) -> tuple[Side, Side]:
-        return self.gpt, self.ngpt
-
-    @property
-    def record(self) -> Recorded | None:
-        """How such runs end from other seeds, where that was recorded."""
-        return recorded(self.preset, {side.arch: side.config for side in self.sides})
-
-    @property
-    def lead(self) -> float:
-        """How far nGPT ends below GPT; negative where GPT is ahead."""
-        return self.gpt.final_loss - self.ngpt.final_loss
-
-    @property
-    def outcome(self) -> Outcome:
-        """Who ended lower, by more than chance: by two deviations of the recorded seeds.
-
-        Where no seeds were recorded, whoever ended lower.
-        """
-        chance = 0.0 if self.record is None else 2 * self.record.noise
-        if abs(self.lead) <= chance:
-            return "neither"
-        return "ngpt" if self.lead > 0 else "gpt"
-
-    @property
-    def crossing(self) -> Crossing | None:
-        """Where the model that ended lower passed the other one's end; None where neither did."""
-        if self.outcome == "neither":
-            return None
-        first, second = self.sides if self.outcome == "gpt" else (self.ngpt, self.gpt)
-        tokens = tokens_to_reach(first.curve, second.final_loss)
-        return None if tokens is None else Crossing(first, second, tokens)
-
-    def as_json(self) -> dict[str, Any]:
-        crossing = self.crossing
-        return {
-            "preset": self.preset,
-            "data": self.data,
-            "seed": self.gpt.config.train.seed,
-            "tokens": self.gpt.tokens,
-            "outcome": self.outcome,
-            "lead": self.lead,
-            "noise": None if self.record is None else self.record.noise,
-            "tokens_needed": None if crossing is None else crossing.tokens,
-            "speedup_tokens": None if crossing is None else crossing.speedup_tokens,
-            "speedup_seconds": None if crossing is None else crossing.speedup_seconds,
-            **{side.arch: self._side_as_json(side) for side in self.sides},
-        }
-
-    def _side_as_json(self, side: Side) -> dict[str, Any]:
-        sample = self.samples.get(side.arch)
-        return {
-            "final_loss": side.final_loss,
-            "final_bits_per_byte": side.bits_per_byte,
-            "seconds_per_step": side.seconds_per_step,
-            "parameters": count_parameters(side.config.model).total,
-            "steps": side.config.train.steps,
-            "lr": side.config.optim.lr,
-            "tuned": is_tuned(self.preset, side.config),
-            "curve": [{"tokens": tokens, "val_loss": loss} for tokens, loss in side.curve],
-            "sample": None if sample is None else dataclasses.asdict(sample),
-        }
-
-
-def tokens_to_reach(curve: Curve, loss: float) -> float | None:
-    """Tokens at which a curve first comes down to `loss`, between evaluations on a straight line.
-
-    None where it never does. Where its first point is already there, that point's tokens: an upper
-    bound, since nothing was measured before it.
-    """
-    before: tuple[float, float] | None = None
-    for tokens, value in curve:
-        if value <= loss:
-            if before is None:
-                return tokens
-            tokens_0, value_0 = before
-            return tokens_0 + (tokens - tokens_0) * (value_0 - loss) / (value_0 - value)
-        before = tokens, value
-    return None
-
-
-def read_side(run_dir: RunDir, arch: Arch) -> Side:
-    """What the run directory of a finished run says."""
-    evaluated = [line for line in read_metrics(run_dir.metrics) if "val_loss" in line]
-    timed = read_metrics(run_dir.speed)
-    for file, lines in ((run_dir.metrics, evaluated), (run_dir.speed, timed)):
-        if not lines:
-            raise records.damaged(file, "it has none of the lines of a finished run")
-    last = evaluated[-1]
-    seconds = [records.field(line, "seconds", (int, float), run_dir.speed) for line in timed]
-    return Side(
-        arch=arch,
-        config=run_dir.read_config(),
-        curve=[(line["tokens"], line["val_loss"]) for line in evaluated],
-        seconds_per_step=statistics.median(seconds),
-        bits_per_byte=last.get("val_bits_per_byte"),
-        alpha={name: last[name] for name in ("alpha_attn", "alpha_mlp") if name in last},
-        environment=records.read(run_dir.env),
-    )
-
-
-def read_comparison(out: Path, preset: str, dataset: TokenDataset) -> Comparison:
-    """The comparison that two finished runs in `out` make."""
-    gpt, ngpt = (read_side(RunDir(out / arch), arch) for arch in ARCHS)
-    path = gpt.config.data.path
-    return Comparison(
-        preset=preset,
-        data="the built-in corpus" if path is None else path,
-        gpt=gpt,
-        ngpt=ngpt,
-        samples=sample_from({arch: RunDir(out / arch) for arch in ARCHS}, dataset),
-    )

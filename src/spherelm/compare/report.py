@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from spherelm.compare.charts import charts_of
+from spherelm.compare.comparison import Comparison, Side
 from spherelm.compare.departures import departures
-from spherelm.compare.pair import Comparison, Side
 from spherelm.compare.table import caveat, rows, verdict
 from spherelm.model.flops import count_parameters
 from spherelm.plots import svg

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from spherelm.compare.pair import Comparison, Side
+from spherelm.compare.comparison import Comparison, Side
 from spherelm.training.report.reporter import format_seconds
 
 

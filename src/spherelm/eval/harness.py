@@ -24,7 +24,7 @@ from spherelm.data import hub
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.journal import Journal, digest
-from spherelm.eval.tasks import AVERAGED, PaperTask
+from spherelm.eval.tasks import NO_HARNESS, PaperTask, average_of
 from spherelm.generation.engine import Engine
 from spherelm.generation.sampling import Sampling
 from spherelm.generation.text import encode_prompt, generate_text
@@ -57,10 +57,7 @@ class TaskScore:
 
 def average_accuracy(scores: Sequence[TaskScore]) -> float | None:
     """The mean accuracy of the paper's five tasks; None unless all of them were measured."""
-    by_name = {score.task.name: score.value for score in scores}
-    if not set(AVERAGED) <= by_name.keys():
-        return None
-    return sum(by_name[name] for name in AVERAGED) / len(AVERAGED)
+    return average_of({score.task.name: score.value for score in scores})
 
 
 def evaluate_task(
@@ -130,9 +127,7 @@ def _import_harness() -> Any:
         import lm_eval
         import lm_eval.tasks
     except ImportError:
-        raise UserError(
-            "the tasks need lm-evaluation-harness: pip install 'spherelm[eval]'"
-        ) from None
+        raise UserError(NO_HARNESS) from None
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
     return lm_eval
 

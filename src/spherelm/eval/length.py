@@ -17,10 +17,11 @@ import torch
 
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
-from spherelm.eval.loss import Evaluation, evaluate, in_batches, read_text
-from spherelm.model.config import ModelConfig
+from spherelm.eval.loss import Evaluation, evaluate, in_batches
+from spherelm.eval.texts import read_text
+from spherelm.model.config import ARCH_NAMES, Arch, ModelConfig
 from spherelm.model.transformer import Transformer
-from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
+from spherelm.plots.chart import Axis, Chart, Series, roles_for
 
 Metric = Literal["perplexity", "bits-per-byte"]
 """Perplexity is per token, and compares between models of one tokenizer only."""
@@ -59,7 +60,7 @@ def distinct_labels(configs: Sequence[ModelConfig], runs: Sequence[str]) -> list
 
 def label_of(config: ModelConfig) -> str:
     """How a model is called in the table and the plot."""
-    name = {"gpt": "GPT", "ngpt": "nGPT"}[config.arch]
+    name = ARCH_NAMES[config.arch]
     without = "" if config.arch == "gpt" or config.qk_norm else " without QK-norm"
     return f"{name}{without}, {config.context:,}"
 
@@ -135,15 +136,12 @@ def length_curve(
 def chart_of(curves: Sequence[LengthCurve], metric: Metric = "perplexity") -> Chart:
     """All curves in one picture. Values beyond all floats are not in it."""
     name = metric.replace("-", " ")
-    free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(curves)
+    archs: list[Arch] = ["gpt" if c.label.startswith("GPT") else "ngpt" for c in curves]
     lines: list[Series] = []
-    for curve in curves:
-        is_gpt = curve.label.startswith("GPT")
-        own: Role = "gpt" if is_gpt else "ngpt"
-        role = free.pop(0) if any(line.role == own for line in lines) else own
+    for curve, arch, role in zip(curves, archs, roles_for(archs), strict=True):
         points = zip(curve.lengths, curve.values(metric), strict=True)
         shown = [(length, value) for length, value in points if math.isfinite(value)]
-        lines.append(Series(curve.label, role, shown, square=is_gpt))
+        lines.append(Series(curve.label, role, shown, square=arch == "gpt"))
     lengths = sorted({length for curve in curves for length in curve.lengths})
     ticks = [(n, f"{n // 1024}k" if n % 1024 == 0 else str(n)) for n in lengths]
     return Chart(

@@ -6,7 +6,6 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -137,13 +136,3 @@ def in_batches(
         tokens = pad_sequence(inputs, batch_first=True)
         filled = pad_sequence(targets, batch_first=True, padding_value=IGNORE_INDEX)
         yield Batch(tokens.to(device), filled.to(device), None)
-
-
-def read_text(path: str | Path) -> str:
-    """A text file in UTF-8."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot read the text {path}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{path} is not a text in UTF-8") from None

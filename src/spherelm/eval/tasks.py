@@ -17,15 +17,17 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spherelm.errors import UserError, nearest
+from spherelm.eval.texts import read_text
 
 Example = dict[str, Any]
 
+NO_HARNESS = "the tasks need lm-evaluation-harness: pip install 'spherelm[eval]'"
 MASK = "[MASK]"
 WSC_NOUNS = frozenset(
     {"arms", "back", "bassinet", "bathroom", "bishop", "boyfriend", "bunk", "chest", "toy"}
@@ -116,12 +118,7 @@ def _wmt14(folder: Path) -> Iterator[Example]:
 
 
 def _lines(file: Path) -> list[str]:
-    try:
-        lines = file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
-    except OSError as error:
-        raise UserError(f"cannot read the task file {file}: {error.strerror}") from None
-    except UnicodeDecodeError:
-        raise UserError(f"{file} is not a text in UTF-8") from None
+    lines = read_text(file, "task file").removesuffix("\n").split("\n")
     if lines == [""]:
         raise UserError(f"the task file {file} is empty")
     return lines
@@ -175,6 +172,13 @@ PAPER_TASKS = (
 )
 AVERAGED = tuple(task.name for task in PAPER_TASKS if task.metric == "acc")
 """What the paper's average accuracy is over."""
+
+
+def average_of(scores: Mapping[str, float]) -> float | None:
+    """The paper's average, over the accuracies of five tasks; None unless all of them are there."""
+    if not set(AVERAGED) <= scores.keys():
+        return None
+    return sum(scores[name] for name in AVERAGED) / len(AVERAGED)
 
 
 def choose_tasks(names: str) -> tuple[PaperTask, ...]:

@@ -58,3 +58,13 @@ def short_names(names: Sequence[str]) -> list[str]:
     return [
         each if short.count(each) == 1 else name for name, each in zip(names, short, strict=True)
     ]
+
+
+def read_text(path: str | Path, what: str = "text") -> str:
+    """A file in UTF-8; `what` says what it is where it cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read the {what} {path}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path} is not a text in UTF-8") from None

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from spherelm.inspect import neuron_charts, text_charts, weight_charts
 from spherelm.inspect.insides import Insides
-from spherelm.inspect.picture import Chapter, roles_of
+from spherelm.inspect.picture import Chapter, coloured
 
 
 def chapters_of(models: Sequence[Insides]) -> list[Chapter]:
     """All chapters that these models have pictures for."""
-    several = list(zip(models, roles_of(models), strict=True))
+    several = coloured(models)
     chapters = [
         weight_charts.embeddings(several),
         weight_charts.conditions(several),

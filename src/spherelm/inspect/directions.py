@@ -59,16 +59,18 @@ class Directions:
         low, middle, high = self.cosines[:, 0].quantile(torch.tensor(_ENDS)).tolist()
         return low, middle, high
 
+    @property
+    def _named(self) -> dict[str, Any]:
+        return {"matrix": self.matrix, "embedding": self.embedding, "layer": self.layer}
+
     def summary(self) -> dict[str, Any]:
         """What is said of all rows together."""
-        named = {"matrix": self.matrix, "embedding": self.embedding, "layer": self.layer}
-        return {**named, "nearest": self.nearest}
+        return {**self._named, "nearest": self.nearest}
 
     def rows(self) -> dict[str, Any]:
         """All rows, cosines with four decimals."""
         cosines = [[round(c, 4) for c in row] for row in self.cosines.tolist()]
-        named = {"matrix": self.matrix, "embedding": self.embedding, "layer": self.layer}
-        return {**named, "tokens": self.tokens.tolist(), "cosines": cosines}
+        return {**self._named, "tokens": self.tokens.tolist(), "cosines": cosines}
 
 
 def look_at_directions(

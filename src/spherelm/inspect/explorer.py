@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from spherelm.inspect.insides import Insides
-from spherelm.inspect.picture import roles_of
+from spherelm.inspect.picture import coloured
 
 
 def data_of(models: Sequence[Insides]) -> list[dict[str, Any]]:
     """The paths of all tokens."""
-    return [_model(m, role) for m, role in zip(models, roles_of(models), strict=True)]
+    return [_model(m, role) for m, role in coloured(models)]
 
 
 def _model(m: Insides, role: str) -> dict[str, Any]:

@@ -32,14 +32,9 @@ def write_pictures(
     folder: Path, models: Sequence[Insides], say: Callable[[str], None] = lambda line: None
 ) -> None:
     """Write every picture as SVG and, with matplotlib, as PNG, in place of those before."""
-    folder.mkdir(exist_ok=True)
     charts: list[Chart] = [p.chart for chapter in chapters_of(models) for p in chapter.pictures]
     say(f"writing {len(charts)} pictures")
-    for earlier in folder.iterdir():  # of models that had more to show
-        if earlier.stem not in {chart.name for chart in charts} and not earlier.is_dir():
-            earlier.unlink()
-    for chart in charts:
-        durable.write_text(folder / f"{chart.name}.svg", svg.draw_file(chart))
+    svg.write(charts, folder)
     if png.write(charts, folder) is None:
         say(png.NO_MATPLOTLIB)
 

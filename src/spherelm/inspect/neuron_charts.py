@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from spherelm.inspect.directions import nearest_by_chance
-from spherelm.inspect.picture import Chapter, Picture, Several, chart_of, symbol_of
-from spherelm.plots.chart import Axis, Series
+from spherelm.inspect.picture import LAYERS, Chapter, Several, chart_of, level, symbol_of
+from spherelm.plots.chart import Axis, Picture, Series, slug
 
 _CAPTIONS = {
     "W_u": "What neurons read, beside the tokens of E_input: high where the state is still near "
@@ -24,18 +24,16 @@ def directions(several: Several) -> Chapter:
             spread = [(each.layer, *each.nearest) for each in rows]
             points = [(layer, middle) for layer, _, middle, _ in spread]
             band = [(layer, low, high) for layer, low, _, high in spread]
-            square = m.arch == "gpt"
-            lines.append(Series(m.label, role, points, square=square, band=band))
+            lines.append(Series(m.label, role, points, square=m.arch == "gpt", band=band))
             chance = nearest_by_chance(m.embeddings[0].tokens, m.d_model)
             if chance not in chances:
-                ends = [(layer, chance) for layer in (1, m.n_layers)]
-                lines.append(Series("chance", role, ends, dots=False, dotted=True))
+                lines.append(level("chance", role, chance, m.n_layers))
             chances.add(chance)
         symbol = symbol_of(matrix)
         chart = chart_of(
-            f"nearest-{matrix.lower().replace('_', '-')}",
+            slug("nearest", matrix),
             f"How near {symbol}'s rows are to a token",
-            Axis("layer", whole=True),
+            LAYERS,
             Axis("cosine"),
             lines,
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from spherelm.inspect.directions import Directions
 from spherelm.inspect.insides import Insides
-from spherelm.inspect.picture import roles_of, symbol_of
+from spherelm.inspect.picture import coloured, symbol_of
 
 CARRIED = 40
 """Rows of a matrix in the page: those with the largest cosine to any token."""
@@ -21,7 +21,7 @@ SHOWN = 12
 def data_of(models: Sequence[Insides]) -> list[dict[str, Any]]:
     """The rows that the page carries, cosines in thousandths."""
     found = []
-    for m, role in zip(models, roles_of(models), strict=True):
+    for m, role in coloured(models):
         rows = [_rows(each) for each in m.directions]
         ids = sorted({i for each in rows for _, tokens, _ in each["rows"] for i in tokens})
         found.append(

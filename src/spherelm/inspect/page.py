@@ -8,7 +8,7 @@ from html import escape
 from spherelm.inspect import explorer, neurons
 from spherelm.inspect.charts import chapters_of
 from spherelm.inspect.insides import Insides
-from spherelm.inspect.picture import Chapter, roles_of
+from spherelm.inspect.picture import Chapter, coloured
 from spherelm.plots.page import Named, Part, data_element, document, pictures, table
 
 SHORT = {
@@ -61,14 +61,13 @@ def _models(models: Sequence[Insides]) -> str:
             f"{m.loss:.3f}",
             m.run,
         )
-        for m, role in zip(models, roles_of(models), strict=True)
+        for m, role in coloured(models)
     ]
     return table(names, rows, stacked=True)
 
 
 def _chapter(chapter: Chapter) -> str:
-    shown = pictures((picture.chart, picture.caption) for picture in chapter.pictures)
-    return f"<p>{escape(chapter.paper)}</p>\n{shown}"
+    return f"<p>{escape(chapter.paper)}</p>\n{pictures(chapter.pictures)}"
 
 
 EXPLORER = (
@@ -90,7 +89,7 @@ def _bounds(models: Sequence[Insides]) -> str:
             f"{max(each.inputs):.3g}",
             "none" if each.input_limit is None else f"{each.input_limit:.3g}",
         )
-        for m, role in zip(models, roles_of(models), strict=True)
+        for m, role in coloured(models)
         for each in m.bounds
     ]
     head = ("", "product", "matrix", "input", "limit of the input")

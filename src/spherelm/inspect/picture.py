@@ -1,4 +1,4 @@
-"""What a picture of the page is, and the curves that pictures are made of."""
+"""Chapters of the page, and the curves that their pictures are made of."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 from spherelm.inspect.distribution import Distribution
 from spherelm.inspect.insides import Insides
-from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series
+from spherelm.plots.chart import Axis, Chart, Picture, Role, Series, described, roles_for
 
+LAYERS = Axis("layer", whole=True)
+DEPTHS = Axis("layer (0 is the embedding)", whole=True)
 POINTS = 100
 """Of a curve that has a point for each singular value."""
 SYMBOLS = {
@@ -21,14 +23,6 @@ SYMBOLS = {
     "W_nu": "W_ν",
     "W_o_mlp": "W_oMLP",
 }
-
-
-@dataclass(frozen=True)
-class Picture:
-    """A chart and what to look for in it."""
-
-    chart: Chart
-    caption: str
 
 
 @dataclass(frozen=True)
@@ -46,12 +40,7 @@ Several = Sequence[tuple[Insides, Role]]
 
 def chart_of(name: str, title: str, x: Axis, y: Axis, lines: Sequence[Series]) -> Chart:
     """A chart that tells in words where its curves begin and end."""
-    told = "; ".join(
-        f"{line.label} from {line.points[0][1]:.3g} to {line.points[-1][1]:.3g}"
-        for line in lines
-        if line.points
-    )
-    return Chart(name, title, f"{y.label} over {x.label}: {told}.", x, y, lines)
+    return described(name, title, x, y, lines, digits=3)
 
 
 def distributions(
@@ -83,14 +72,33 @@ def ranked(model: Insides, role: Role, values: Sequence[float]) -> Series:
     return Series(model.label, role, [(i + 1, values[i]) for i in ranks], dots=False)
 
 
-def by_layer(model: Insides, role: Role, values: Iterable[float]) -> Series:
+def by_layer(
+    model: Insides,
+    role: Role,
+    values: Iterable[float],
+    spread: Iterable[tuple[float, float]] = (),
+) -> Series:
+    """A number a layer; `spread` is the low and the high end of a band around it."""
     points = list(enumerate(values, start=1))
+    band = [(layer, *ends) for layer, ends in enumerate(spread, start=1)]
+    return Series(model.label, role, points, square=model.arch == "gpt", band=band)
+
+
+def by_depth(model: Insides, role: Role, values: Iterable[float | None]) -> Series:
+    """A number for the embedding and then each half-block; None: there is none."""
+    points = [(i / 2, value) for i, value in enumerate(values) if value is not None]
     return Series(model.label, role, points, square=model.arch == "gpt")
 
 
-def by_depth(model: Insides, role: Role, values: Iterable[float]) -> Series:
-    points = [(i / 2, value) for i, value in enumerate(values)]
-    return Series(model.label, role, points, square=model.arch == "gpt")
+def dotted(label: str, role: Role, values: Iterable[float]) -> Series:
+    """A number a layer, to be seen beside another curve."""
+    return Series(label, role, list(enumerate(values, start=1)), dots=False, dotted=True)
+
+
+def level(label: str, role: Role, value: float, layers: int) -> Series:
+    """The same number for all layers, as a dotted line."""
+    ends = [(layer, value) for layer in (1, layers)]
+    return Series(label, role, ends, dots=False, dotted=True)
 
 
 def mean_of(values: Sequence[float]) -> float:
@@ -101,10 +109,6 @@ def symbol_of(name: str) -> str:
     return SYMBOLS.get(name, name)
 
 
-def roles_of(models: Sequence[Insides]) -> list[Role]:
-    """A colour for each model: the first GPT and the first nGPT have those of all our pictures."""
-    free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(models)
-    roles: list[Role] = []
-    for model in models:
-        roles.append(model.arch if model.arch not in roles else free.pop(0))
-    return roles
+def coloured(models: Sequence[Insides]) -> Several:
+    """Each model with its colour."""
+    return list(zip(models, roles_for([model.arch for model in models]), strict=True))

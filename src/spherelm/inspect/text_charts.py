@@ -4,15 +4,18 @@ large the operands of products become."""
 from __future__ import annotations
 
 from spherelm.inspect.picture import (
+    DEPTHS,
+    LAYERS,
     Chapter,
-    Picture,
     Several,
     by_depth,
     by_layer,
     chart_of,
+    dotted,
+    level,
     mean_of,
 )
-from spherelm.plots.chart import Axis, Series
+from spherelm.plots.chart import Axis, Picture, slug
 
 KINDS = ("attention", "MLP")
 """The half-blocks of a layer, in their order."""
@@ -91,11 +94,9 @@ def _of_kind(several: Several, kind: str, field: str) -> Picture:
         moves = m.path.moves[place::2]
         lines.append(by_layer(m, role, [mean_of(getattr(move, field)) for move in moves]))
         if field == "angle" and moves[0].allowed is not None:
-            points = list(enumerate((mean_of(move.allowed or ()) for move in moves), start=1))
-            lines.append(Series("allowed", role, points, dots=False, dotted=True))
-    name = f"{field.replace('_', '-')}-{kind.lower()}"
+            lines.append(dotted("allowed", role, [mean_of(move.allowed or ()) for move in moves]))
     called = "the MLP" if kind == "MLP" else kind
-    chart = chart_of(name, title.format(called), Axis("layer", whole=True), Axis("degrees"), lines)
+    chart = chart_of(slug(field, kind), title.format(called), LAYERS, Axis("degrees"), lines)
     return Picture(chart, caption.format(called))
 
 
@@ -104,8 +105,7 @@ def _reading(several: Several, field: str, title: str, unit: str, caption: str) 
         by_depth(m, r, [mean_of(getattr(reading, field)) for reading in m.path.readings])
         for m, r in several
     ]
-    depth = Axis("layer (0 is the embedding)", whole=True)
-    return Picture(chart_of(field.replace("_", "-"), title, depth, Axis(unit), lines), caption)
+    return Picture(chart_of(slug(field), title, DEPTHS, Axis(unit), lines), caption)
 
 
 def attribution(several: Several) -> Chapter:
@@ -113,16 +113,7 @@ def attribution(several: Several) -> Chapter:
     shown = [(m, r, m.attribution) for m, r in several if m.attribution is not None]
     if not shown:
         return Chapter("attribution", "", "", [])
-    depth = Axis("layer (0 is the embedding)", whole=True)
-    lives = [
-        Series(
-            m.label,
-            r,
-            [(i / 2, life) for i, life in enumerate(a.half_lives) if life is not None],
-            square=m.arch == "gpt",
-        )
-        for m, r, a in shown
-    ]
+    lives = [by_depth(m, r, a.half_lives) for m, r, a in shown]
     errors = "; ".join(f"{m.label} {a.largest_error:.1g}" for m, _, a in shown)
     embedding = "; ".join(f"{m.label} {mean_of(a.contributions[0]):.2g}" for m, _, a in shown)
     told = {
@@ -134,9 +125,9 @@ def attribution(several: Several) -> Chapter:
     pictures = [
         Picture(
             chart_of(
-                f"contributions-{kind.lower()}",
+                slug("contributions", kind),
                 f"The target's logit: from {'the MLP' if kind == 'MLP' else kind}",
-                Axis("layer", whole=True),
+                LAYERS,
                 Axis("mean contribution"),
                 [
                     by_layer(m, r, [mean_of(part) for part in a.contributions[1 + place :: 2]])
@@ -153,7 +144,7 @@ def attribution(several: Several) -> Chapter:
                 chart_of(
                     "half-life",
                     "Half-life of a contribution",
-                    depth,
+                    DEPTHS,
                     Axis("half-blocks", from_zero=True),
                     [line for line in lives if line.points],
                 ),
@@ -194,13 +185,12 @@ def bounds(several: Several) -> Chapter:
             each = m.bounds[place]
             lines.append(by_layer(m, role, each.inputs))
             if each.input_limit is not None:
-                ends = [(layer, each.input_limit) for layer in (1, m.n_layers)]
-                lines.append(Series("limit", role, ends, dots=False, dotted=True))
+                lines.append(level("limit", role, each.input_limit, m.n_layers))
         name, called = _OPERANDS[first.product]
         chart = chart_of(
             f"operand-{name}",
             f"Largest number in {called}",
-            Axis("layer", whole=True),
+            LAYERS,
             Axis("magnitude", log=True),
             lines,
         )

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spherelm.inspect.distribution import QUANTILES, Distribution
+from spherelm.inspect.factors import Factor
 from spherelm.inspect.picture import (
-    SYMBOLS,
+    LAYERS,
     Chapter,
-    Picture,
     Several,
     by_layer,
     chart_of,
     distributions,
+    dotted,
     ranked,
     symbol_of,
 )
-from spherelm.plots.chart import Axis, Series
+from spherelm.plots.chart import Axis, Picture, slug
 
 
 def embeddings(several: Several) -> Chapter:
@@ -82,16 +83,15 @@ def conditions(several: Several) -> Chapter:
             found = m.conditions[place]
             lines.append(by_layer(m, role, found.by_layer))
             if found.rows_normalized is not None:
-                points = list(enumerate(found.rows_normalized, start=1))
-                lines.append(Series("normalized", role, points, dots=False, dotted=True))
+                lines.append(dotted("normalized", role, found.rows_normalized))
         symbol = symbol_of(first.matrix)
         attention = place < 4
         pictures.append(
             Picture(
                 chart_of(
-                    f"condition-{first.matrix.lower().replace('_', '-')}",
+                    slug("condition", first.matrix),
                     f"Condition number of {symbol}",
-                    Axis("layer", whole=True),
+                    LAYERS,
                     Axis("median over heads" if attention else "condition number", log=True),
                     lines,
                 ),
@@ -120,11 +120,11 @@ def one_layer(several: Several) -> Chapter:
     where = f"layer {layers.pop()}" if len(layers) == 1 else "the chosen layer"
     pictures = []
     for place, first in enumerate(several[0][0].matrices):
-        symbol, name = symbol_of(first.matrix), first.matrix.lower().replace("_", "-")
+        symbol = symbol_of(first.matrix)
         pictures += [
             Picture(
                 chart_of(
-                    f"values-{name}",
+                    slug("values", first.matrix),
                     f"Singular values of {symbol}, {where}",
                     Axis("rank", whole=True),
                     Axis("over the largest", log=True),
@@ -138,7 +138,7 @@ def one_layer(several: Several) -> Chapter:
             ),
             Picture(
                 distributions(
-                    f"norms-{name}",
+                    slug("norms", first.matrix),
                     f"Lengths of {symbol}'s rows, {where}",
                     "length",
                     [(m, r, m.matrices[place].norms) for m, r in several],
@@ -192,33 +192,17 @@ def factors(several: Several) -> Chapter:
         shown = [(m, r, f) for m, r in several for f in m.factors if f.name == name]
         if not shown:
             continue
-        slug, symbol = name.replace("_", "-"), SYMBOLS[name]
+        symbol = symbol_of(name)
         if name != "s_z":
-            lines = [
-                Series(
-                    m.label,
-                    r,
-                    list(enumerate(f.means, start=1)),
-                    square=m.arch == "gpt",
-                    band=[
-                        (layer, mean - std, mean + std)
-                        for layer, (mean, std) in enumerate(
-                            zip(f.means, f.stds, strict=True), start=1
-                        )
-                    ],
-                )
-                for m, r, f in shown
-            ]
+            lines = [by_layer(m, r, f.means, _one_deviation(f)) for m, r, f in shown]
             axis = Axis(f"mean of {symbol}")
-            chart = chart_of(
-                f"factor-{slug}", f"{symbol} by layer", Axis("layer", whole=True), axis, lines
-            )
+            chart = chart_of(slug("factor", name), f"{symbol} by layer", LAYERS, axis, lines)
             starts = " and ".join(f"{start:g}" for start in sorted({f.start for _, _, f in shown}))
             pictures.append(
                 Picture(chart, f"{caption} Shaded: one standard deviation. Start: {starts}.")
             )
         chart = distributions(
-            f"histogram-{slug}",
+            slug("histogram", name),
             f"All {symbol}" if name == "s_z" else f"{symbol} over all layers",
             symbol,
             [(m, r, f.all_layers) for m, r, f in shown],
@@ -232,6 +216,10 @@ def factors(several: Several) -> Chapter:
         "in deeper networks; s_u, s_ν and s_qk remain relatively stable across layers.",
         pictures,
     )
+
+
+def _one_deviation(each: Factor) -> list[tuple[float, float]]:
+    return [(mean - std, mean + std) for mean, std in zip(each.means, each.stds, strict=True)]
 
 
 def _over_first(values: Sequence[float]) -> list[float]:

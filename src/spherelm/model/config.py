@@ -15,6 +15,9 @@ from spherelm.ops.names import Update
 from spherelm.validate import check_fields
 
 Arch = Literal["gpt", "ngpt"]
+ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
+ARCH_NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
+"""What people call them."""
 ScaleMode = Literal["vector", "scalar", "fixed"]
 
 SCALE_NAMES = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")

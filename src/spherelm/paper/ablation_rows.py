@@ -6,17 +6,14 @@ from collections.abc import Sequence
 
 from spherelm.paper.ablations import BASELINE_LOSS, TABLES, Ablation, Table, names
 from spherelm.paper.points import BASELINE, Point
-from spherelm.paper.result import Cell, Column
+from spherelm.paper.result import Cell, both
 from spherelm.paper.scores import NOT_SCORED, available, average, scores, source_of
 from spherelm.paper.workbench import Workbench
 
 RESULTS = (
-    Column("final loss", "nats", "ours", digits=3),
-    Column("final loss", "nats", "paper", digits=3),
-    Column("change of loss", "%", "ours", digits=2),
-    Column("change of loss", "%", "paper", digits=2),
-    Column("average accuracy", "%", "ours", digits=2),
-    Column("average accuracy", "%", "paper", digits=2),
+    *both("final loss", "nats", digits=3),
+    *both("change of loss", "%", digits=2),
+    *both("average accuracy", "%", digits=2),
 )
 """The last columns of each table."""
 
@@ -70,7 +67,7 @@ def notes_of(bench: Workbench) -> list[str]:
         f"{BASELINE_LOSS}. Here the first row is {bench.size.job(point_of(BASELINE)).id}.",
         "One seed a row: changes as small as the paper's are within what another seed does.",
     ]
-    model = bench.size.configure(bench.size, point_of(BASELINE)).model
+    model = bench.size.config(point_of(BASELINE)).model
     starts = [model.resolve_scale(name).init for name in ("s_z", "alpha_attn")]
     if starts != [1.0, 0.05]:
         said.append(

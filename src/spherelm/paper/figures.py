@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from spherelm.model.config import Arch
-from spherelm.paper.points import NAMES
-from spherelm.plots.chart import Axis, Chart, Series, Span, Tick
+from spherelm.model.config import ARCH_NAMES, Arch
+from spherelm.plots.chart import Axis, Chart, Series, Span, Tick, described
 
 Points = Sequence[tuple[float, float]]
 
@@ -18,26 +17,13 @@ def pair(
     y: Axis,
     curves: Mapping[Arch, Points],
     span: Span | None = None,
-    more: Sequence[Series] = (),
 ) -> Chart:
     """GPT beside nGPT, in the colours of all our pictures."""
     lines = [
-        Series(NAMES[arch], arch, points, square=arch == "gpt", dots=len(points) <= 40)
+        Series(ARCH_NAMES[arch], arch, points, square=arch == "gpt", dots=len(points) <= 40)
         for arch, points in curves.items()
     ]
-    return described(name, title, x, y, [*lines, *more], span)
-
-
-def described(
-    name: str, title: str, x: Axis, y: Axis, lines: Sequence[Series], span: Span | None = None
-) -> Chart:
-    """A chart that says in words where its curves begin and end."""
-    told = "; ".join(
-        f"{line.label} from {line.points[0][1]:.4g} to {line.points[-1][1]:.4g}"
-        for line in lines
-        if line.points
-    )
-    return Chart(name, title, f"{y.label} over {x.label}: {told}.", x, y, lines, span)
+    return described(name, title, x, y, lines, span)
 
 
 def ticks_at(values: Sequence[float]) -> list[Tick]:
@@ -51,8 +37,3 @@ def token_unit(most: float) -> tuple[float, str]:
         if most >= unit:
             return unit, called
     return 1e3, "thousand tokens"
-
-
-def slug(*words: str) -> str:
-    """A name for a picture's file."""
-    return "-".join(words).lower().replace(".", "").replace("_", "-")

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
-from spherelm.paper.figures import slug
-from spherelm.paper.points import ARCHS, NAMES, Point
-from spherelm.paper.result import Figure
-from spherelm.paper.sizes import Size
+from spherelm.model.config import ARCH_NAMES, ARCHS
+from spherelm.paper.points import Point
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
+from spherelm.plots.chart import Picture, slug
 
 if TYPE_CHECKING:
     from spherelm.inspect.insides import Insides
     from spherelm.inspect.picture import Chapter, Several
 
-CONTEXT_NOTE = (
+NOTES = (
     "The paper does not say at which context the models were trained whose insides it shows; "
-    "these are at 4k, as those of Figure 1."
+    "these are at 4k, as those of Figure 1.",
+    "The paper's curves are not printed as numbers.",
 )
+P = TypeVar("P")
 
 
 def points(size: Size) -> Sequence[Point]:
@@ -33,7 +35,7 @@ def points(size: Size) -> Sequence[Point]:
 
 def label_of(size: Size, point: Point) -> str:
     """What a model is called in pictures and tables."""
-    return f"{NAMES[point.arch]} {size.short_name(point.model)}"
+    return f"{ARCH_NAMES[point.arch]} {size.short_name(point.model)}"
 
 
 def look(
@@ -46,38 +48,42 @@ def look(
     ]
 
 
+def by_part(
+    models: Sequence[tuple[Point, Insides]], parts: Callable[[Insides], Sequence[P]]
+) -> Iterator[tuple[Point, Insides, P]]:
+    """The parts of all models, such as their matrices, each beside the same of the others."""
+    for place in range(max(len(parts(model)) for _, model in models)):
+        for point, model in models:
+            for part in parts(model)[place : place + 1]:  # none where it has fewer
+                yield point, model, part
+
+
 def figures_by_model(
     size: Size,
     models: Sequence[tuple[Point, Insides]],
     chapter: Callable[[Several], Chapter],
     suffix: str = "",
-) -> list[Figure]:
+) -> list[Picture]:
     """The pictures of a chapter for each model by itself, GPT beside nGPT, as in the paper."""
     found = []
     for model in size.grid_models:
         here = [
-            (point, dataclasses.replace(each, label=NAMES[point.arch]))
+            (point, dataclasses.replace(each, label=ARCH_NAMES[point.arch]))
             for point, each in models
             if point.model == model
         ]
-        for figure in figures_of(chapter(several(here))):
-            chart = dataclasses.replace(
-                figure.chart,
-                name=slug(figure.chart.name, model) + suffix,
-                title=f"{figure.chart.title}: {size.short_name(model)}",
+        for chart, caption in chapter(several(here)).pictures:
+            named = dataclasses.replace(
+                chart,
+                name=slug(chart.name, model) + suffix,
+                title=f"{chart.title}: {size.short_name(model)}",
             )
-            found.append(Figure(chart, figure.caption))
+            found.append(Picture(named, caption))
     return found
 
 
 def several(models: Sequence[tuple[Point, Insides]]) -> Several:
     """The models with their colours."""
-    from spherelm.inspect.picture import roles_of
+    from spherelm.inspect.picture import coloured
 
-    insides = [model for _, model in models]
-    return list(zip(insides, roles_of(insides), strict=True))
-
-
-def figures_of(chapter: Chapter) -> list[Figure]:
-    """The pictures of a chapter of `spherelm inspect`."""
-    return [Figure(picture.chart, picture.caption) for picture in chapter.pictures]
+    return coloured([model for _, model in models])

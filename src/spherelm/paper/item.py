@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from spherelm.paper.points import Point
 from spherelm.paper.result import Result
 from spherelm.paper.runner import Job
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 
 if TYPE_CHECKING:
     from spherelm.paper.workbench import Workbench

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spherelm import durable, records
 from spherelm.paper import registry
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.plots.page import CLOSING, card, opening
 
 STYLE = """

@@ -14,7 +14,8 @@ from spherelm.config_io import flatten, to_dict
 from spherelm.paper.item import Item
 from spherelm.paper.points import Point
 from spherelm.paper.runner import Job
-from spherelm.paper.sizes import Size, preset_of
+from spherelm.paper.size import Size
+from spherelm.paper.sizes import preset_of
 
 NODES, GPUS_A_NODE = 8, 8
 """The paper's cluster: 64 GPUs."""

@@ -16,8 +16,6 @@ CONTEXTS: tuple[Context, ...] = ("1k", "4k", "8k")
 BUDGETS: tuple[Budget, ...] = ("25k", "50k", "100k", "200k")
 """In iterations. The paper's text names 100k (its insides, its ablations) and 200k (Figure 1); it
 prints no others, and the two halvings are ours."""
-ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
-NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
 
 BASELINE = "baseline"
 FAST_ALPHA = "fast-alpha"

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from spherelm import durable
+from spherelm.paper import reported
 from spherelm.paper.item import Item
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.size import Size
 from spherelm.paper.store import Record
 from spherelm.plots import svg
-from spherelm.plots.page import CLOSING, card, figure, opening
+from spherelm.plots.chart import Picture
+from spherelm.plots.page import CLOSING, card, opening, pictures
 
 STYLE = """
 .narrow { max-width: 46rem; }
@@ -64,6 +66,11 @@ class Page:
         return f"{self.item.source} of the paper, at size {self.size.name}: {self.size.what}."
 
     @property
+    def paper(self) -> str:
+        """What the paper found, in a sentence or two."""
+        return reported.FINDINGS[self.item.name]
+
+    @property
     def caveat(self) -> str:
         """What its size cannot show; nothing where nothing was trained."""
         return self.size.caveat if self.runs else ""
@@ -71,14 +78,7 @@ class Page:
 
 def write(page: Page, folder: Path) -> list[Path]:
     """Write the page, its tables as Markdown, all numbers as JSON and the pictures as SVG."""
-    pictures = folder / "pictures"
-    pictures.mkdir(parents=True, exist_ok=True)
-    charts = [each.chart for each in page.result.figures]
-    for earlier in pictures.glob("*.svg"):  # of a call with more to show
-        if earlier.stem not in {chart.name for chart in charts}:
-            earlier.unlink()
-    for chart in charts:
-        durable.write_text(pictures / f"{chart.name}.svg", svg.draw_file(chart))
+    svg.write([each.chart for each in page.result.figures], folder / "pictures")
     durable.write_text(folder / "result.md", as_markdown(page))
     durable.write_json(folder / "result.json", as_json(page))
     durable.write_text(folder / "index.html", as_html(page))
@@ -96,7 +96,7 @@ def as_json(page: Page) -> dict[str, Any]:
         "title": page.item.title,
         "size": page.size.name,
         "data": page.data,
-        "paper": page.result.paper,
+        "paper": page.paper,
         "caveat": page.caveat,
         "notes": list(page.result.notes),
         "tables": [_table_as_json(table) for table in page.result.tables],
@@ -111,7 +111,7 @@ def _table_as_json(table: Table) -> dict[str, Any]:
     return {"name": table.name, "title": table.title, "columns": columns, "rows": rows}
 
 
-def _figure_as_json(each: Figure) -> dict[str, Any]:
+def _figure_as_json(each: Picture) -> dict[str, Any]:
     chart = each.chart
     return {
         "name": chart.name,
@@ -148,7 +148,7 @@ def as_markdown(page: Page) -> str:
 def _markdown(page: Page) -> Iterator[str]:
     result = page.result
     yield f"# {page.item.title}"
-    yield f"\n{page.subtitle}\n\nThe paper: {result.paper}"
+    yield f"\n{page.subtitle}\n\nThe paper: {page.paper}"
     if page.caveat:
         yield f"\nHere: {page.caveat}"
     for table in result.tables:
@@ -178,20 +178,19 @@ def _html(page: Page) -> Iterator[str]:
     yield opening(f"{page.item.title} ({page.item.source})", STYLE)
     yield f"<header>\n<h1>{escape(page.item.title)}</h1>"
     yield f'<p class="quiet">{escape(page.subtitle)}</p>'
-    yield f"<p><strong>The paper:</strong> {escape(result.paper)}</p>"
+    yield f"<p><strong>The paper:</strong> {escape(page.paper)}</p>"
     if page.caveat:
         yield f"<p><strong>Here:</strong> {escape(page.caveat)}</p>"
     yield "</header>"
     tables = [card(table.title, "\n".join(_table(table))) for table in result.tables]
-    pictures = []
+    shown = []
     if result.figures:
-        one = " one" if len(result.figures) == 1 else ""
-        drawn = "\n".join(_picture(each) for each in result.figures)
+        one = len(result.figures) == 1
         title = "The figure" if one else "The figures"
-        pictures = [card(title, f'<div class="pictures{one}">\n{drawn}\n</div>')]
+        shown = [card(title, pictures(result.figures, "one" if one else ""))]
     # A short table first, then what there is to see, then what there is to look up.
     first = 1 if result.tables and len(result.tables[0].rows) <= SHORT else 0
-    yield from [*tables[:first], *pictures, *tables[first:]]
+    yield from [*tables[:first], *shown, *tables[first:]]
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in result.notes)
     yield card("What to know", f"<ul>\n{notes}\n</ul>")
     yield card("How it was made", "\n".join(_made(page)))
@@ -228,11 +227,6 @@ def _head(column: Column) -> str:
     said = {"": "", "ours": "here", "paper": "in the paper"}[column.whose]
     small = ", ".join(word for word in (said, column.unit) if word)
     return escape(column.name) + (f"<small>{escape(small)}</small>" if small else "")
-
-
-def _picture(each: Figure) -> str:
-    title = f"<h3>{escape(each.chart.title)}</h3>\n"
-    return figure(title + svg.draw(each.chart), each.caption)
 
 
 def _made(page: Page) -> Iterator[str]:

@@ -16,7 +16,7 @@ from spherelm.folders.kinds import REPRODUCE
 from spherelm.paper import overview, render, scores, store
 from spherelm.paper.item import Item
 from spherelm.paper.runner import Job, Runner
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench, records_of, runs_of
 
 

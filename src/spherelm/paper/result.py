@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from spherelm.plots.chart import Chart
+from spherelm.plots.chart import Picture
 
 Cell = str | float | int | None
 """None: there is no such number, or it was not measured."""
@@ -43,6 +43,11 @@ class Column:
         return f"{cell:,.5g}" if abs(cell) >= 1000 else f"{cell:.4g}"
 
 
+def both(name: str, unit: str = "", digits: int | None = None) -> tuple[Column, Column]:
+    """The same of ours and of the paper's, side by side."""
+    return Column(name, unit, "ours", digits), Column(name, unit, "paper", digits)
+
+
 @dataclass(frozen=True)
 class Table:
     """Rows of cells, one for each column."""
@@ -54,20 +59,10 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A chart and what to look for in it."""
-
-    chart: Chart
-    caption: str
-
-
-@dataclass(frozen=True)
 class Result:
     """All that an item found."""
 
-    paper: str
-    """What the paper found, in a sentence or two."""
     tables: Sequence[Table]
-    figures: Sequence[Figure] = ()
+    figures: Sequence[Picture] = ()
     notes: Sequence[str] = ()
     """What one must know about these numbers."""

@@ -50,7 +50,7 @@ class Job:
 
     @property
     def tokens(self) -> int:
-        return self.config.train.steps * self.config.tokens_per_step
+        return self.config.tokens
 
     @property
     def flops(self) -> float:

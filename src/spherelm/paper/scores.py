@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spherelm.errors import UserError
-from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, PaperTask
+from spherelm.eval.tasks import AVERAGED, NO_HARNESS, PAPER_TASKS, PaperTask, average_of
 from spherelm.paper import tiny_tasks
 from spherelm.paper.points import Point
 from spherelm.paper.workbench import Workbench
@@ -36,7 +36,7 @@ def _has_harness() -> bool:
 def check_harness() -> None:
     """Refuse what cannot be asked, before anything is trained for it."""
     if not _has_harness():
-        raise UserError("the tasks need lm-evaluation-harness: pip install 'spherelm[eval]'")
+        raise UserError(NO_HARNESS)
 
 
 def source_of(bench: Workbench) -> str:
@@ -74,7 +74,9 @@ def scores(
 
 def average(found: dict[str, float]) -> float:
     """The paper's average accuracy, over five tasks, in %."""
-    return sum(found[name] for name in AVERAGED) / len(AVERAGED)
+    average = average_of(found)
+    assert average is not None
+    return average
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from spherelm import presets
@@ -26,122 +24,16 @@ from spherelm.paper.points import (
     BUDGETS,
     FAST_ALPHA,
     MODELS,
-    Budget,
-    Context,
-    Model,
     Point,
 )
-from spherelm.paper.runner import Job
 from spherelm.paper.scaling import grid
+from spherelm.paper.size import CONTEXT_TOKENS, Shape, Size
 
 SLOW_ALPHA = 0.1
 """Where the paper stores alpha in the 1B model at 8k, whose losses were not smooth otherwise."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """Layers, width and heads of a model."""
-
-    layers: int
-    width: int
-    heads: int
-
-    @property
-    def fields(self) -> dict[str, int]:
-        values = {"n_layers": self.layers, "d_model": self.width, "n_heads": self.heads}
-        return {f"model.{name}": value for name, value in values.items()}
-
-
-@dataclass(frozen=True)
-class Size:
-    """A scale at which the experiments are run."""
-
-    name: str
-    what: str
-    """What it is, in a line."""
-    models: Mapping[Model, Shape]
-    contexts: Mapping[Context, int]
-    budgets: Mapping[Budget, int]
-    """Steps of a run; millions of tokens at `small`, whose runs are the study's."""
-    configure: Callable[[Size, Point], RunConfig]
-    identify: Callable[[Size, Point], str]
-    flops: float
-    """FLOPs a second that one device sustains in training, for the estimate of costs."""
-    device: str
-    """Whose hours are counted: GPU or CPU core."""
-    measured: str
-    """Where `flops` is from."""
-    caveat: str = ""
-    """What its results cannot show, for each of their pages."""
-    grid_models: tuple[Model, ...] = MODELS
-    """Models of the large grids."""
-    rates: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    """Times the usual learning rate, for the selection of rates."""
-    rate_budget: Budget = "100k"
-    insides_budget: Budget = "100k"
-    """Of the models whose insides are shown."""
-    histogram_rate: float = 1.0
-    """The paper's histograms are of twice the rate of its ablations."""
-    tokens_per_step: int = 0
-    """At nano: the same in every context."""
-    validation_tokens: int = 0
-    built_in: bool = False
-    """Whether data, tasks and books that are not given are built-in ones."""
-    workers: int = 2
-    """Runs at a time, unless --workers says otherwise; 0: in the calling process."""
-    hidden: bool = False
-
-    @property
-    def largest(self) -> Model:
-        """The model of Figure 1."""
-        return self.grid_models[-1]
-
-    def job(self, point: Point) -> Job:
-        """The run of a point."""
-        return Job(self.identify(self, point), self.configure(self, point))
-
-    def hours(self, job: Job) -> float:
-        """Hours of one device."""
-        return job.flops / self.flops / 3600
-
-    @property
-    def unit(self) -> str:
-        """What costs are told in."""
-        return "GPU-hours" if self.device == "GPU" else "CPU-minutes"
-
-    def amount(self, hours: float) -> str:
-        """Hours of a device in that unit."""
-        amount = hours if self.device == "GPU" else 60 * hours
-        return f"{amount:,.0f}" if amount >= 100 else f"{amount:.2g}" if amount else "0"
-
-    def cost(self, hours: float) -> str:
-        return f"{self.amount(hours)} {self.unit}"
-
-    @property
-    def is_papers(self) -> bool:
-        return self.name == "paper"
-
-    def model_name(self, model: Model) -> str:
-        """What a table calls the model, with the paper's that it stands for."""
-        shape = self.models[model]
-        if self.is_papers:
-            return model
-        return f"{shape.layers} layers, d {shape.width} (for {model})"
-
-    def short_name(self, model: Model) -> str:
-        """What a curve calls it."""
-        shape = self.models[model]
-        return model if self.is_papers else f"{shape.layers}×{shape.width}"
-
-    def context_name(self, context: Context) -> str:
-        tokens = self.contexts[context]
-        return context if tokens == CONTEXT_TOKENS[context] else f"{tokens} (for {context})"
-
-
-CONTEXT_TOKENS: dict[Context, int] = {"1k": 1024, "4k": 4096, "8k": 8192}
-
-
-def _varied(size: Size, point: Point, run: RunConfig) -> RunConfig:
+def _varied(point: Point, run: RunConfig) -> RunConfig:
     """The run with what its point changes in the model."""
     model = run.model
     if point.arch == "ngpt" and (point.model, point.context) == ("1B", "8k"):
@@ -187,7 +79,7 @@ def _nano(size: Size, point: Point) -> RunConfig:
     }
     if point.arch == "gpt":
         fields["model.init_std"] = presets.NANO_INIT / math.sqrt(shape.width)
-    return _varied(size, point, override(preset, fields))
+    return _varied(point, override(preset, fields))
 
 
 def _nano_id(size: Size, point: Point) -> str:
@@ -253,7 +145,7 @@ def _small(size: Size, point: Point) -> RunConfig:
     run = override(_study_point(size, point).config(), size.models[point.model].fields)
     if point.arch == "gpt":
         run = override(run, {"model.init_std": 1 / math.sqrt(run.model.d_model)})
-    return _varied(size, point, run)
+    return _varied(point, run)
 
 
 def _small_id(size: Size, point: Point) -> str:
@@ -288,7 +180,7 @@ def _paper(size: Size, point: Point) -> RunConfig:
     run = presets.get(f"{point.arch}-{preset_of(point)}")
     lr = float(f"{run.optim.lr * point.rate:.6g}")
     return _varied(
-        size, point, override(run, {"optim.lr": lr, "train.steps": size.budgets[point.budget]})
+        point, override(run, {"optim.lr": lr, "train.steps": size.budgets[point.budget]})
     )
 
 

@@ -43,7 +43,7 @@ class Record:
 
     @property
     def tokens(self) -> int:
-        return self.config.train.steps * self.config.tokens_per_step
+        return self.config.tokens
 
     @property
     def loss(self) -> float:

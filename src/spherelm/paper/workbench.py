@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from spherelm import durable, records
 from spherelm.paper import store
 from spherelm.paper.points import Point
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.paper.store import Record
 
 if TYPE_CHECKING:

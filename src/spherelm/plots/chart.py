@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 Role = Literal["gpt", "ngpt", "third", "fourth", "fifth", "sixth"]
 """Decides the colour: GPT and nGPT have the same one in every picture."""
@@ -146,6 +146,45 @@ class Chart:
         ys = [y for line in self.series for _, y in line.points]
         ends = [y for line in self.series for _, *pair in line.band for y in pair]
         return self.y.over(ys + ends, margin=0.06)
+
+
+def described(
+    name: str,
+    title: str,
+    x: Axis,
+    y: Axis,
+    lines: Sequence[Series],
+    span: Span | None = None,
+    digits: int = 4,
+) -> Chart:
+    """A chart that says in words where its curves begin and end."""
+    told = "; ".join(
+        f"{line.label} from {line.points[0][1]:.{digits}g} to {line.points[-1][1]:.{digits}g}"
+        for line in lines
+        if line.points
+    )
+    return Chart(name, title, f"{y.label} over {x.label}: {told}.", x, y, lines, span)
+
+
+def slug(*words: str) -> str:
+    """A name for a chart, and so for the file of its picture."""
+    return "-".join(words).lower().replace(".", "").replace("_", "-")
+
+
+def roles_for(archs: Sequence[Literal["gpt", "ngpt"]]) -> list[Role]:
+    """A colour for each model: the first GPT and the first nGPT have those of all our pictures."""
+    free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(archs)
+    roles: list[Role] = []
+    for arch in archs:
+        roles.append(arch if arch not in roles else free.pop(0))
+    return roles
+
+
+class Picture(NamedTuple):
+    """A chart and what to look for in it."""
+
+    chart: Chart
+    caption: str
 
 
 def ticks(low: float, high: float, whole: bool = False) -> list[Tick]:

@@ -110,13 +110,13 @@ def figure(content: str, caption: str) -> str:
     return f"<figure>\n{content}\n<figcaption>{escape(caption)}</figcaption>\n</figure>"
 
 
-def pictures(shown: Iterable[tuple[Chart, str]]) -> str:
-    """Charts two in a row, each with its title and a sentence under it."""
+def pictures(shown: Iterable[tuple[Chart, str]], kind: str = "") -> str:
+    """Charts with their captions, two in a row, each with its title above it."""
     figures = (
         figure(f"<h3>{escape(chart.title)}</h3>\n{svg.draw(chart)}", caption)
         for chart, caption in shown
     )
-    return "\n".join(('<div class="pictures">', *figures, "</div>"))
+    return "\n".join((f'<div class="{f"pictures {kind}".strip()}">', *figures, "</div>"))
 
 
 def table(

@@ -10,10 +10,12 @@ Inline, a curve carries its values for `hover`, which shows them; in a file, a m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import pairwise
+from pathlib import Path
 
+from spherelm import durable
 from spherelm.plots.chart import COLOURS, Chart, Role, Series
 from spherelm.plots.place import Line, free_place, text_width
 
@@ -66,6 +68,16 @@ svg.chart .span-text {{ font-size: .85em; }}
 def draw(chart: Chart) -> str:
     """The SVG element of a chart."""
     return "\n".join(_Drawing(chart, titles=False).elements())
+
+
+def write(charts: Sequence[Chart], folder: Path) -> None:
+    """Write each chart as NAME.svg; pictures of other charts, of an earlier call, are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for earlier in folder.iterdir():
+        if earlier.stem not in {chart.name for chart in charts} and not earlier.is_dir():
+            earlier.unlink()
+    for chart in charts:
+        durable.write_text(folder / f"{chart.name}.svg", draw_file(chart))
 
 
 def draw_file(chart: Chart) -> str:

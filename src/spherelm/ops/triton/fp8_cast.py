@@ -24,7 +24,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.tiles import load_tile, to_device
+from spherelm.ops.triton.tiles import load_tile, store_tile, to_device
 
 LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
 """The largest number of each format."""
@@ -124,13 +124,9 @@ def store_both(
     bits = rounded(x, LARGEST)
     here = out_ptr + row.to(tl.int64)[:, None] * out_stride + column[None, :]
     there = turned_ptr + column.to(tl.int64)[:, None] * turned_stride + row[None, :]
-    if EVEN:
-        tl.store(here, bits)
-        tl.store(there, tl.trans(bits))
-    else:
-        inside = column < columns
-        tl.store(here, bits, mask=(row < rows)[:, None] & inside[None, :])
-        tl.store(there, tl.trans(bits), mask=inside[:, None] & (row < turned_rows)[None, :])
+    inside = column < columns
+    store_tile(here, bits, (row < rows)[:, None] & inside[None, :], EVEN)
+    store_tile(there, tl.trans(bits), inside[:, None] & (row < turned_rows)[None, :], EVEN)
 
 
 @triton.jit

@@ -2,8 +2,9 @@
 
     u = s_u (h W_u)    ν = s_ν (h W_ν)    a = u ν σ(ν)
 
-The factors are multiplied here, not into the matrices: W_u and W_ν stay unit vectors, whose scale
-in eight bits is known beforehand. With σ = σ(ν) and g the gradient of a:
+The arithmetic is that of `swiglu`. The factors are multiplied here, not into the matrices: W_u and
+W_ν stay unit vectors, whose scale in eight bits is known beforehand. With σ = σ(ν) and g the
+gradient of a:
 
     du = g ν σ        dν = g u σ (1 + ν (1 − σ))        ds_u = Σ_tokens du (h W_u)   (s_ν likewise)
     d(h W_u) = s_u du                                    d(h W_ν) = s_ν dν

@@ -85,6 +85,15 @@ def load_tile(pointer, mask, EVEN: tl.constexpr):
 
 
 @triton.jit
+def store_tile(pointer, x, mask, EVEN: tl.constexpr):
+    """Where `mask` is true, which is everywhere where all tiles are full."""
+    if EVEN:
+        tl.store(pointer, x)
+    else:
+        tl.store(pointer, x, mask=mask)
+
+
+@triton.jit
 def load_pair(pointer, apart, mask, EVEN: tl.constexpr):
     """Two tiles in float32 that lie `apart` numbers from each other."""
     return load_tile(pointer, mask, EVEN), load_tile(pointer + apart, mask, EVEN)

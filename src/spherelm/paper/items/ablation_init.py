@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spherelm.paper import reported
 from spherelm.paper.ablation_rows import (
     RESULTS,
     means_of,
@@ -14,7 +13,7 @@ from spherelm.paper.ablation_rows import (
 from spherelm.paper.ablations import COLUMNS
 from spherelm.paper.item import Item
 from spherelm.paper.points import BASELINE
-from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.workbench import Workbench
 
 SECTIONS = {"s_qk": "s_qk", "s_u": "s_u & s_ν", "s_z": "s_z"}
@@ -26,8 +25,7 @@ def _make(bench: Workbench) -> Result:
         Column("factors"),
         Column("s_init", whose="ours"),
         Column("s_scale", whose="ours"),
-        Column("mean after training", whose="ours"),
-        Column("mean after training", whose="paper"),
+        *both("mean after training"),
         *RESULTS,
     ]
     found = rows_of(bench, "init")
@@ -36,7 +34,7 @@ def _make(bench: Workbench) -> Result:
         for row, point, cells in found:
             if row.name != BASELINE and section not in row.factors:
                 continue
-            model = bench.size.configure(bench.size, point).model
+            model = bench.size.config(point).model
             scale = model.resolve_scale(COLUMNS[section][0])
             rows.append(
                 [
@@ -49,7 +47,6 @@ def _make(bench: Workbench) -> Result:
                 ]
             )
     return Result(
-        reported.FINDINGS["ablation-init"],
         [Table("init", "Ablations of s_init and s_scale", columns, rows)],
         notes=[
             *notes_of(bench),

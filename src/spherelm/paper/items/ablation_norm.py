@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from spherelm.paper import reported
 from spherelm.paper.ablation_rows import RESULTS, notes_of, points_of, rows_of
 from spherelm.paper.item import Item
-from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.workbench import Workbench
 
 TITLES = {
@@ -20,8 +19,7 @@ def _make(bench: Workbench) -> Result:
         Column("model"),
         Column("time per step", "s", "ours", digits=4),
         Column("time per step", "s", "paper", digits=3),
-        Column("change of time", "%", "ours", digits=1),
-        Column("change of time", "%", "paper", digits=1),
+        *both("change of time", "%", digits=1),
         *RESULTS,
     ]
     found = rows_of(bench, "norm")
@@ -51,7 +49,6 @@ def _make(bench: Workbench) -> Result:
     if not times:
         notes.append("Time per step was not measured: at this size it needs a CUDA device.")
     return Result(
-        reported.FINDINGS["ablation-norm"],
         [Table("norm", "Ablations of the design choices of nGPT", columns, rows)],
         notes=notes,
     )
@@ -63,7 +60,7 @@ def _times(bench: Workbench) -> dict[str, float]:
 
     if not bench.size.built_in and bench.device.type != "cuda":
         return {}
-    runs = {point.variant: bench.size.configure(bench.size, point) for point in points_of("norm")}
+    runs = {point.variant: bench.size.config(point) for point in points_of("norm")}
     measured = step_times(runs, bench.device)
     return {name: timing.median / 1e3 for name, timing in measured.items()}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from spherelm.paper import reported
 from spherelm.paper.ablation_rows import (
     RESULTS,
     means_of,
@@ -13,7 +12,7 @@ from spherelm.paper.ablation_rows import (
 )
 from spherelm.paper.ablations import COLUMNS, Ablation
 from spherelm.paper.item import Item
-from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.workbench import Workbench
 
 TITLES = {"s_qk": "s_qk", "s_u": "s_u & s_ν", "s_z": "s_z", "alpha": "α_A & α_M"}
@@ -25,7 +24,7 @@ def _make(bench: Workbench) -> Result:
     found = rows_of(bench, "scalar")
     means: list[list[Cell]] = []
     for row, point, _ in found:
-        model = bench.size.configure(bench.size, point).model
+        model = bench.size.config(point).model
         cells: list[Cell] = [_changed(row)]
         for section, factors in COLUMNS.items():
             mode = _WORDS[model.resolve_scale(factors[0]).mode]
@@ -34,15 +33,10 @@ def _make(bench: Workbench) -> Result:
         means.append(cells)
     of_means = [
         Column("changed"),
-        *(
-            Column(TITLES[section], whose=whose)
-            for section in COLUMNS
-            for whose in ("ours", "paper")
-        ),
+        *(column for section in COLUMNS for column in both(TITLES[section])),
     ]
     results = [[_changed(row), *cells] for row, _, cells in found]
     return Result(
-        reported.FINDINGS["ablation-scalar"],
         [
             Table("scalar", "Loss and accuracy", [Column("changed"), *RESULTS], results),
             Table("means", "Means of the factors after training", of_means, means),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-from spherelm.paper import insides, reported
+from spherelm.paper import insides
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
@@ -25,31 +25,26 @@ def _make(bench: Workbench) -> Result:
         Column("reading", whose="paper"),
     ]
     rows: list[list[Cell]] = []
-    for place, first in enumerate(models[0][1].conditions):
-        attention = first.matrix in ATTENTION
-        for point, model in models:
-            each = model.conditions[place]
-            normalized = each.rows_normalized
-            said = {"gpt": "significantly higher", "ngpt": "lower"}[point.arch]
-            rows.append(
-                [
-                    symbol_of(each.matrix),
-                    model.label,
-                    statistics.median(each.by_layer),
-                    max(each.by_layer),
-                    None if normalized is None else statistics.median(normalized),
-                    said if attention else None,
-                ]
-            )
+    for point, model, each in insides.by_part(models, lambda model: model.conditions):
+        normalized = each.rows_normalized
+        said = {"gpt": "significantly higher", "ngpt": "lower"}[point.arch]
+        rows.append(
+            [
+                symbol_of(each.matrix),
+                model.label,
+                statistics.median(each.by_layer),
+                max(each.by_layer),
+                None if normalized is None else statistics.median(normalized),
+                said if each.matrix in ATTENTION else None,
+            ]
+        )
     return Result(
-        reported.FINDINGS["condition-numbers"],
         [Table("conditions", "Condition numbers", columns, rows)],
         insides.figures_by_model(bench.size, models, weight_charts.conditions),
         [
             "Of attention the median over heads, in each layer. Dotted: GPT's after its rows were "
             "normalized (Figure 11).",
-            insides.CONTEXT_NOTE,
-            "The paper's curves are not printed as numbers.",
+            *insides.NOTES,
         ],
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spherelm.paper import insides, reported
+from spherelm.paper import insides
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
@@ -43,15 +43,12 @@ def _make(bench: Workbench) -> Result:
             each.dot_products.std,
             _SAID[each.name, point.arch],
         ]
-        for place in range(2)
-        for point, model in models
-        for each in model.embeddings[place : place + 1]
+        for point, model, each in insides.by_part(models, lambda model: model.embeddings)
     ]
     return Result(
-        reported.FINDINGS["embeddings"],
         [Table("embeddings", "Embedding matrices", columns, rows)],
         insides.figures_by_model(bench.size, models, weight_charts.embeddings),
-        [insides.CONTEXT_NOTE, "The paper's curves are not printed as numbers."],
+        insides.NOTES,
     )
 
 

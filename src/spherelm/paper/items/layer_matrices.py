@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from spherelm.paper import insides, reported
+from spherelm.paper import insides
 from spherelm.paper.item import Item
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
+from spherelm.plots.chart import Picture
 
 LAYERS = (3, 4)
 """Counted from 1, as the paper does."""
@@ -25,36 +26,33 @@ def _make(bench: Workbench) -> Result:
         Column("reading", whose="paper"),
     ]
     rows: list[list[Cell]] = []
-    figures: list[Figure] = []
+    figures: list[Picture] = []
     fewest = min(shape.layers for shape in bench.size.models.values())
     layers = sorted({min(layer, fewest) for layer in LAYERS})
     for layer in layers:
         models = insides.look(bench, insides.points(bench.size), layer)
-        for place, first in enumerate(models[0][1].matrices):
-            for point, model in models:
-                each = model.matrices[place]
-                values = each.singular_values
-                large = sum(value > 0.01 * values[0] for value in values)
-                said = {"gpt": "degenerates to a lower rank", "ngpt": "does not"}[point.arch]
-                rows.append(
-                    [
-                        layer,
-                        symbol_of(first.matrix),
-                        model.label,
-                        each.norms.mean,
-                        each.norms.std if each.norms.std > 1e-6 else 0.0,
-                        100 * large / len(values),
-                        said,
-                    ]
-                )
+        for point, model, each in insides.by_part(models, lambda model: model.matrices):
+            values = each.singular_values
+            large = sum(value > 0.01 * values[0] for value in values)
+            said = {"gpt": "degenerates to a lower rank", "ngpt": "does not"}[point.arch]
+            rows.append(
+                [
+                    layer,
+                    symbol_of(each.matrix),
+                    model.label,
+                    each.norms.mean,
+                    each.norms.std if each.norms.std > 1e-6 else 0.0,
+                    100 * large / len(values),
+                    said,
+                ]
+            )
         figures += insides.figures_by_model(
             bench.size, models, weight_charts.one_layer, f"-layer-{layer}"
         )
-    notes = [insides.CONTEXT_NOTE, "The paper's curves are not printed as numbers."]
+    notes = [*insides.NOTES]
     if layers != list(LAYERS):
         notes.append(f"These models have {fewest} layers: shown are {layers}, not 3 and 4.")
     return Result(
-        reported.FINDINGS["layer-matrices"],
         [Table("matrices", "Attention matrices, all heads together", columns, rows)],
         figures,
         notes,

@@ -8,7 +8,7 @@ from spherelm.paper import insides, reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
 
 
@@ -51,15 +51,11 @@ def _make(bench: Workbench) -> Result:
             max(each.means),
             _reported(each.name, point.model),
         ]
-        for place in range(len(models[0][1].factors))
-        for point, model in models
-        for each in [model.factors[place]]
+        for point, model, each in insides.by_part(models, lambda model: model.factors)
     ]
-    chapter = weight_charts.factors(insides.several(models))
     return Result(
-        reported.FINDINGS["learned-scales"],
         [Table("factors", "Learned factors", columns, rows)],
-        insides.figures_of(chapter),
+        weight_charts.factors(insides.several(models)).pictures,
         [
             "The paper's means of α are those of Figure 6 (100k iterations, context not said), "
             "those of the other factors of Table 5 (0.5B at 1k); it prints none for 1B.",

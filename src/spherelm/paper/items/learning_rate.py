@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spherelm.paper import figures, reported
+from spherelm.model.config import ARCH_NAMES, ARCHS
+from spherelm.paper import figures
 from spherelm.paper.item import Item
-from spherelm.paper.points import (
-    ARCHS,
-    BASELINE,
-    CONTEXTS,
-    FAST_ALPHA,
-    NAMES,
-    Context,
-    Model,
-    Point,
-)
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.points import BASELINE, FAST_ALPHA, Context, Model, Point
+from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Role, Series
+from spherelm.plots.chart import Axis, Picture, Role, Series, described, slug
 
 SLOW = "nGPT, α at 0.1"
 ROLES: dict[str, Role] = {"GPT": "gpt", "nGPT": "ngpt", SLOW: "third"}
@@ -30,7 +22,7 @@ SENSITIVE: tuple[Model, Context] = ("1B", "8k")
 def _series(size: Size, model: Model, context: Context) -> dict[str, list[Point]]:
     """The curves of a panel: a run for each rate."""
     ladder = [(rate, size.rate_budget) for rate in size.rates]
-    kinds = {NAMES[arch]: (arch, BASELINE) for arch in ARCHS}
+    kinds = {ARCH_NAMES[arch]: (arch, BASELINE) for arch in ARCHS}
     if (model, context) == SENSITIVE:
         kinds = {
             "GPT": ("gpt", BASELINE),
@@ -43,16 +35,9 @@ def _series(size: Size, model: Model, context: Context) -> dict[str, list[Point]
     }
 
 
-def _panels(size: Size) -> list[tuple[Model, Context]]:
-    return [(model, context) for model in size.grid_models for context in CONTEXTS]
-
-
 def _points(size: Size) -> Sequence[Point]:
     return [
-        point
-        for panel in _panels(size)
-        for line in _series(size, *panel).values()
-        for point in line
+        point for panel in size.panels for line in _series(size, *panel).values() for point in line
     ]
 
 
@@ -60,7 +45,7 @@ def _make(bench: Workbench) -> Result:
     rows: list[list[Cell]] = []
     best: list[list[Cell]] = []
     shown = []
-    for model, context in _panels(bench.size):
+    for model, context in bench.size.panels:
         names = bench.size.model_name(model), bench.size.context_name(context)
         lines = []
         for name, line in _series(bench.size, model, context).items():
@@ -75,19 +60,18 @@ def _make(bench: Workbench) -> Result:
             role = ROLES[name]
             lines.append(Series(name, role, ended, square=name == "GPT", dotted=name == "nGPT"))
         ticks = figures.ticks_at([x for each in lines for x, _ in each.points])
-        chart = figures.described(
-            figures.slug("rates", model, context),
+        chart = described(
+            slug("rates", model, context),
             f"{names[0]}, context {names[1]}",
             Axis("initial learning rate", log=True, ticks=ticks),
             Axis("final validation loss"),
             lines,
         )
-        shown.append(Figure(chart, "Solid with squares: GPT. Dotted with circles: nGPT."))
+        shown.append(Picture(chart, "Solid with squares: GPT. Dotted with circles: nGPT."))
     key = [Column("model"), Column("context"), Column("curve")]
     key.append(Column("learning rate", whose="ours"))
     key.append(Column("final loss", "nats", "ours", digits=3))
     return Result(
-        reported.FINDINGS["learning-rate"],
         [
             Table("best", "The best rate of each curve", [*key, Column("where")], best),
             Table("runs", "Every run", key, rows),

@@ -10,10 +10,10 @@ from spherelm.model.config import Arch
 from spherelm.paper import reported
 from spherelm.paper.item import Item
 from spherelm.paper.points import BASELINE, CONTEXTS, Context, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
-from spherelm.paper.sizes import CONTEXT_TOKENS, Size
+from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.size import CONTEXT_TOKENS, Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Chart
+from spherelm.plots.chart import Chart, Picture
 
 if TYPE_CHECKING:
     import torch
@@ -74,14 +74,13 @@ def _make(bench: Workbench) -> Result:
         rise = values[-1] / values[lengths.index(trained_at)]
         rows.append([name, trained_at, *values, rise, _SAID[name]])
     return Result(
-        reported.FINDINGS["length"],
         [Table("perplexity", "Perplexity by length of context", columns, rows)],
         [
-            Figure(
+            Picture(
                 _chart(bench, "left", ("GPT", "nGPT"), found),
                 "The paper's left picture. The number is the length of training.",
             ),
-            Figure(
+            Picture(
                 _chart(bench, "right", ("nGPT", "nGPT without QK-norm"), found),
                 "The paper's right picture. The number is the length of training.",
             ),

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from spherelm.model.config import ARCHS
 from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.points import Point
+from spherelm.paper.result import Cell, Column, Result, Table, both
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Span
+from spherelm.plots.chart import Axis, Picture, Span
 
 
 def _points(size: Size) -> Sequence[Point]:
@@ -18,7 +19,7 @@ def _points(size: Size) -> Sequence[Point]:
 
 
 def _make(bench: Workbench) -> Result:
-    from spherelm.compare.pair import tokens_to_reach
+    from spherelm.compare.comparison import tokens_to_reach
 
     gpt, ngpt = (bench.record(point) for point in _points(bench.size))
     per_step = gpt.config.tokens_per_step
@@ -38,8 +39,7 @@ def _make(bench: Workbench) -> Result:
     columns = [
         Column("what"),
         Column("unit"),
-        Column("value", whose="ours"),
-        Column("value", whose="paper"),
+        *both("value"),
     ]
     curves = {
         run.config.model.arch: [(tokens / per_step, loss) for tokens, loss in run.curve]
@@ -63,9 +63,8 @@ def _make(bench: Workbench) -> Result:
     )
     notes = ["The paper prints neither loss; its 10× is read off the curves, as ours is."]
     return Result(
-        reported.FINDINGS["loss-curve"],
         [Table("speed-up", "Where nGPT has GPT's last loss", columns, rows)],
-        [Figure(chart, caption)],
+        [Picture(chart, caption)],
         notes,
     )
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from spherelm import presets
+from spherelm.model.config import ARCH_NAMES, ARCHS
 from spherelm.model.flops import count_parameters
 from spherelm.paper import reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, MODELS, NAMES, Point
-from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.points import MODELS, Point
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.sizes import PAPER
 from spherelm.paper.workbench import Workbench
 
@@ -15,25 +16,21 @@ from spherelm.paper.workbench import Workbench
 def _make(bench: Workbench) -> Result:
     columns = [
         Column("model"),
-        Column("layers", whose="ours"),
-        Column("layers", whose="paper"),
-        Column("width", whose="ours"),
-        Column("width", whose="paper"),
-        Column("heads", whose="ours"),
-        Column("heads", whose="paper"),
-        Column("parameters", "M", "ours", digits=1),
-        Column("parameters", "M", "paper", digits=1),
+        *both("layers"),
+        *both("width"),
+        *both("heads"),
+        *both("parameters", "M", digits=1),
         Column("of them learned factors", "M", "ours", digits=3),
     ]
     rows: list[list[Cell]] = []
     for model in MODELS:
         for arch in ARCHS:
-            shape = PAPER.configure(PAPER, Point(arch, model)).model
+            shape = PAPER.config(Point(arch, model)).model
             layers, width, heads = reported.SHAPES[model]
             count = count_parameters(shape)
             rows.append(
                 [
-                    f"{NAMES[arch]} {model}",
+                    f"{ARCH_NAMES[arch]} {model}",
                     *(shape.n_layers, layers, shape.d_model, width, shape.n_heads, heads),
                     count.total / 1e6,
                     reported.PARAMETERS[arch, model] / 1e6,
@@ -47,7 +44,6 @@ def _make(bench: Workbench) -> Result:
     if not bench.size.is_papers:
         tables.insert(1, _stand_ins(bench))
     return Result(
-        reported.FINDINGS["parameters"],
         tables,
         notes=[
             "Counted from the configurations, without building a model: the presets gpt-0.5b-1k, "
@@ -70,11 +66,11 @@ def _stand_ins(bench: Workbench) -> Table:
     rows: list[list[Cell]] = []
     for model in MODELS:
         for arch in ARCHS:
-            shape = bench.size.configure(bench.size, Point(arch, model)).model
+            shape = bench.size.config(Point(arch, model)).model
             count = count_parameters(shape)
             numbers = shape.n_layers, shape.d_model, shape.n_heads, count.total, count.factors
-            name = f"{NAMES[arch]} {bench.size.short_name(model)}"
-            rows.append([name, f"{NAMES[arch]} {model}", *numbers])
+            name = f"{ARCH_NAMES[arch]} {bench.size.short_name(model)}"
+            rows.append([name, f"{ARCH_NAMES[arch]} {model}", *numbers])
     return Table("stand-ins", f"What stands for them at {bench.size.name}", columns, rows)
 
 
@@ -91,14 +87,7 @@ def _optimization() -> Table:
         }
         for name, values in reported.OPTIMIZATION.items():
             found[name] += [ours[name], values[place]]
-    columns = [
-        Column("setting"),
-        *(
-            Column(NAMES[arch], whose=whose)
-            for arch in ARCHS
-            for whose in ("ours", "paper")
-        ),
-    ]  # fmt: skip
+    columns = [Column("setting"), *(column for arch in ARCHS for column in both(ARCH_NAMES[arch]))]
     return Table("optimization", "Settings of the optimizer (Table 3)", columns, [*found.values()])
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from spherelm.paper import figures, reported
+from spherelm.paper import figures
 from spherelm.paper.item import Item
 from spherelm.paper.points import BUDGETS, CONTEXTS, MODELS, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.result import Cell, Column, Result, Table
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Role
+from spherelm.plots.chart import Axis, Chart, Picture, Role, slug
 
 if TYPE_CHECKING:
     from spherelm.inspect.factors import Factor
@@ -76,7 +76,7 @@ def _make(bench: Workbench) -> Result:
         Column("moves", whose="paper"),
     ]
     rows: list[list[Cell]] = []
-    shown: list[Figure] = []
+    shown: list[Picture] = []
     conditions = _conditions(bench.size)
     for place, first in enumerate(factors[_points(bench.size)[0]]):
         symbol = symbol_of(first.name)
@@ -87,12 +87,11 @@ def _make(bench: Workbench) -> Result:
                 all_layers = each.all_layers
                 numbers = all_layers.mean, all_layers.std, all_layers.median
                 rows.append([symbol, changed, value, *numbers, said])
-            name = figures.slug("histogram", first.name, changed.replace(" ", "-"))
+            name = slug("histogram", first.name, changed.replace(" ", "-"))
             caption = f"The paper: {said}." if said else "The paper says nothing of it."
-            shown.append(Figure(_chart(name, f"{symbol} by {changed}", symbol, found), caption))
+            shown.append(Picture(_chart(name, f"{symbol} by {changed}", symbol, found), caption))
     usual = bench.size.job(Point("ngpt", rate=bench.size.histogram_rate))
     return Result(
-        reported.FINDINGS["scale-histograms"],
         [Table("factors", "Learned factors of all layers together", columns, rows)],
         shown,
         [

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from spherelm.errors import UserError
+from spherelm.model.config import ARCHS
 from spherelm.paper import reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, CONTEXTS, Point
+from spherelm.paper.points import Point
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.workbench import Workbench
 
@@ -21,9 +22,8 @@ def _make(bench: Workbench) -> Result:
             "--size nano does not"
         )
     rows: list[list[Cell]] = []
-    panels = [(model, context) for model in bench.size.grid_models for context in CONTEXTS]
-    for model, context in bench.each(panels, "pairs timed"):
-        runs = {a: bench.size.configure(bench.size, Point(a, model, context)) for a in ARCHS}
+    for model, context in bench.each(bench.size.panels, "pairs timed"):
+        runs = {a: bench.size.config(Point(a, model, context)) for a in ARCHS}
         times = step_times(dict(runs.items()), device)
         gpt, ngpt = times["gpt"].median, times["ngpt"].median
         said = reported.STEP_OVERHEAD.get(context)
@@ -49,7 +49,6 @@ def _make(bench: Workbench) -> Result:
     ]
     made_with = ", ".join(f"{key} {value}" for key, value in environment(device).items())
     return Result(
-        reported.FINDINGS["step-time"],
         [Table("step-time", "A training step", columns, rows)],
         notes=[
             f"Medians of 20 steps, GPT and nGPT by turns in one process, with no runs of ours "

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from spherelm.eval.tasks import PAPER_TASKS
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCH_NAMES, ARCHS, Arch
 from spherelm.paper import figures, reported
 from spherelm.paper.item import Item
 from spherelm.paper.items import token_budget
-from spherelm.paper.points import ARCHS, BUDGETS, NAMES, Context, Model, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
+from spherelm.paper.points import BUDGETS, Context, Model, Point
+from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.scores import average, scores, source_of
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Role, Series
+from spherelm.plots.chart import Axis, Chart, Picture, Role, Series, described, slug
 
 FIGURES: dict[Context, str] = {"4k": "Figure 3", "1k": "Figure 8", "8k": "Figure 9"}
 AVERAGE, TRANSLATION = "average", "wmt14-fr-en"
@@ -37,10 +37,9 @@ def _make(bench: Workbench) -> Result:
             "the way from models to this page works."
         )
     return Result(
-        reported.FINDINGS["tasks"],
         [_table(bench, context, found) for context in FIGURES],
         [
-            Figure(
+            Picture(
                 _chart(bench, context, name, found),
                 f"{'Figure 10' if name == TRANSLATION else FIGURES[context]} of the paper.",
             )
@@ -59,8 +58,7 @@ def _table(bench: Workbench, context: Context, found: Scores) -> Table:
             Column(task.title, "%" if task.metric == "acc" else "BLEU", "ours", digits=1)
             for task in PAPER_TASKS
         ),
-        Column("average of five", "%", "ours", digits=2),
-        Column("average of five", "%", "paper", digits=2),
+        *both("average of five", "%", digits=2),
     ]
     rows: list[list[Cell]] = []
     for model in bench.size.grid_models:
@@ -68,7 +66,7 @@ def _table(bench: Workbench, context: Context, found: Scores) -> Table:
             for budget in BUDGETS:
                 point = Point(arch, model, context, budget)
                 values = [found[point][task.name] for task in PAPER_TASKS]
-                name = f"{NAMES[arch]}, {bench.size.model_name(model)}"
+                name = f"{ARCH_NAMES[arch]}, {bench.size.model_name(model)}"
                 tokens = bench.size.job(point).tokens
                 theirs = reported.PRINTED_ACCURACY if point == reported.PRINTED else None
                 rows.append([name, tokens, *values, found[point][AVERAGE], theirs])
@@ -89,7 +87,7 @@ def _chart(bench: Workbench, context: Context, name: str, found: Scores) -> Char
     for model in bench.size.grid_models:
         for arch in ARCHS:
             role = arch if model == bench.size.largest else roles[arch, model]
-            label = f"{NAMES[arch]} {bench.size.short_name(model)}"
+            label = f"{ARCH_NAMES[arch]} {bench.size.short_name(model)}"
             points = [
                 (
                     bench.size.job(Point(arch, model, context, budget)).tokens / unit,
@@ -99,8 +97,8 @@ def _chart(bench: Workbench, context: Context, name: str, found: Scores) -> Char
             ]
             lines.append(Series(label, role, points, square=arch == "gpt"))
     ticks = figures.ticks_at([x for line in lines for x, _ in line.points])
-    return figures.described(
-        figures.slug(name, context),
+    return described(
+        slug(name, context),
         f"{titles[name]}, context {bench.size.context_name(context)}",
         Axis(called, log=True, ticks=ticks),
         Axis("BLEU" if name == TRANSLATION else "accuracy, %"),

@@ -5,22 +5,21 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCHS, Arch
 from spherelm.paper import figures, fit, reported
 from spherelm.paper.item import Item
-from spherelm.paper.points import ARCHS, BUDGETS, CONTEXTS, Context, Model, Point
-from spherelm.paper.result import Cell, Column, Figure, Result, Table
-from spherelm.paper.sizes import Size
+from spherelm.paper.points import BUDGETS, CONTEXTS, Context, Model, Point
+from spherelm.paper.result import Cell, Column, Result, Table, both
+from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart
+from spherelm.plots.chart import Axis, Chart, Picture, slug
 
 
 def points(size: Size) -> Sequence[Point]:
     """The whole grid, which most other items share runs with."""
     return [
         Point(arch, model, context, budget)
-        for model in size.grid_models
-        for context in CONTEXTS
+        for model, context in size.panels
         for budget in BUDGETS
         for arch in ARCHS
     ]
@@ -28,9 +27,7 @@ def points(size: Size) -> Sequence[Point]:
 
 def _make(bench: Workbench) -> Result:
     panels = [
-        (model, context, _ends(bench, model, context))
-        for model in bench.size.grid_models
-        for context in CONTEXTS
+        (model, context, _ends(bench, model, context)) for model, context in bench.size.panels
     ]
     rows: list[list[Cell]] = []
     factors: dict[tuple[Model, Context], list[fit.Factor]] = {}
@@ -57,19 +54,17 @@ def _make(bench: Workbench) -> Result:
         Column("context"),
         Column("budget", "tokens"),
         Column("GPT's loss", "nats", "ours", digits=3),
-        Column("nGPT's loss", "nats", "ours", digits=3),
-        Column("nGPT's loss", "nats", "paper", digits=3),
+        *both("nGPT's loss", "nats", digits=3),
         Column("GPT needs", "tokens", "ours", digits=0),
         Column("speed-up", "×", "ours", digits=2),
         Column("which is"),
     ]
     return Result(
-        reported.FINDINGS["token-budget"],
         [
             Table("speed-up", "Speed-up by context", _SUMMARY, list(_summary(bench, factors))),
             Table("losses", "Loss at the end of every run", columns, rows),
         ],
-        [Figure(_chart(bench, model, context, ends), _CAPTION) for model, context, ends in panels],
+        [Picture(_chart(bench, model, context, ends), _CAPTION) for model, context, ends in panels],
         [
             "The speed-up is the tokens that GPT needs for the loss at which nGPT ends, by a law "
             "E + A·D^−b fitted to the ends of GPT's finished runs, over nGPT's tokens. One seed a "
@@ -138,7 +133,7 @@ def _chart(
     }
     ticks = figures.ticks_at([x for curve in curves.values() for x, _ in curve])
     return figures.pair(
-        figures.slug("budget", model, context),
+        slug("budget", model, context),
         f"{bench.size.model_name(model)}, context {bench.size.context_name(context)}",
         Axis(called, log=True, ticks=ticks),
         Axis("final validation loss"),

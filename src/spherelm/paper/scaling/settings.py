@@ -11,7 +11,8 @@ from pathlib import Path
 
 import spherelm
 from spherelm import durable
-from spherelm.compare import sweep
+from spherelm.compare.sweep_grid import Plan, configure
+from spherelm.compare.sweep_record import Record
 from spherelm.config import RunConfig
 from spherelm.measured import settings
 from spherelm.paper import store
@@ -36,10 +37,10 @@ def _sweep(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
     if not (results / SWEEP).is_file():
         return
     preset, steps = "nano", 1500
-    plan = sweep.Plan(preset, data=None, device="cpu", steps=steps, cores=1)
-    for trial, loss in sweep.Record(results / SWEEP, preset, steps).losses.items():
+    plan = Plan(preset, data=None, device="cpu", steps=steps, cores=1)
+    for trial, loss in Record(results / SWEEP, preset, steps).losses.items():
         if math.isfinite(loss):
-            yield sweep.configure(plan, trial), "docs/results/compare.md", loss
+            yield configure(plan, trial), "docs/results/compare.md", loss
 
 
 def update(results: Path) -> list[Path]:

@@ -1,0 +1,114 @@
+"""What the runs of a sweep have found: kept as they end, and told in tables."""
+
+from __future__ import annotations
+
+import csv
+import math
+import statistics
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from spherelm import durable
+from spherelm.compare.sweep_grid import GRIDS, Grid, Setting, Trial, describe, moved
+from spherelm.errors import UserError
+from spherelm.model.config import Arch
+
+
+class Record:
+    """`sweep.csv`: a row for each run of one preset and length that has ended."""
+
+    COLUMNS = ("preset", "steps", "arch", "setting", "seed", "val_loss")
+
+    def __init__(self, path: Path, preset: str, steps: int) -> None:
+        self.path, self.preset, self.steps = path, preset, steps
+        self.losses: dict[Trial, float] = {}
+        if not path.exists():
+            durable.write_text(path, ",".join(self.COLUMNS) + "\n")
+        with open(path, newline="", encoding="utf-8") as file:
+            for row in csv.DictReader(file):
+                if (row["preset"], row["steps"]) != (preset, str(steps)):
+                    raise UserError(
+                        f"{path} is of preset {row['preset']} at {row['steps']} steps, not of "
+                        f"{preset} at {steps}; choose another --out"
+                    )
+                arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
+                pairs = (word.split("=") for word in row["setting"].split())
+                setting = tuple((name, float(value)) for name, value in pairs)
+                trial = Trial(arch, setting, int(row["seed"]))
+                self.losses[trial] = float(row["val_loss"])
+
+    def add(self, trial: Trial, loss: float) -> None:
+        self.losses[trial] = loss
+        row = (self.preset, self.steps, trial.arch, describe(trial.setting), trial.seed, loss)
+        with open(self.path, "a", newline="", encoding="utf-8") as file:
+            csv.writer(file, lineterminator="\n").writerow(row)
+
+    def settings(self, arch: Arch) -> list[Setting]:
+        """All settings of a model that were run, in the order in which they were."""
+        return list(dict.fromkeys(t.setting for t in self.losses if t.arch == arch))
+
+    def of(self, arch: Arch, setting: Setting, seeds: Iterable[int]) -> list[float]:
+        """The losses of a setting from those seeds that were run."""
+        trials = (Trial(arch, setting, seed) for seed in seeds)
+        return [self.losses[trial] for trial in trials if trial in self.losses]
+
+    def mean(self, arch: Arch, setting: Setting, seeds: Sequence[int]) -> float:
+        """The mean loss of a setting over `seeds`; NaN where not all of them were run."""
+        losses = self.of(arch, setting, seeds)
+        return statistics.fmean(losses) if len(losses) == len(seeds) else math.nan
+
+    def best(self, arch: Arch, seeds: Sequence[int]) -> Setting:
+        """The setting of the lowest mean over `seeds`, of those that ran from all of them."""
+        means = {setting: self.mean(arch, setting, seeds) for setting in self.settings(arch)}
+        return min((s for s in means if not math.isnan(means[s])), key=means.__getitem__)
+
+
+def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid] = GRIDS) -> str:
+    """The sweep as Markdown: the winners, what lies around them, and all that was run."""
+    chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
+    best = {arch: record.best(arch, chosen_by) for arch in grids}
+
+    def winner(arch: Arch) -> list[str]:
+        anew = record.of(arch, best[arch], fresh)
+        deviation = statistics.stdev(anew) if len(anew) > 1 else math.nan
+        spread = [f"{statistics.fmean(anew):.3f}", f"{deviation:.3f}"] if anew else ["", ""]
+        chose = _losses(record.of(arch, best[arch], chosen_by))
+        return [f"{arch}: {describe(best[arch])}", chose, _losses(anew), *spread]
+
+    def around(arch: Arch, name: str, step: int) -> str:
+        there = moved(best[arch], name, step, grids[arch])
+        if there is None:
+            return "the end of the grid"
+        mean = _cell(record.mean(arch, there, chosen_by))
+        return f"{dict(there)[name]:g}: " + (mean if step else f"**{mean}**")
+
+    def ranked(arch: Arch) -> Iterator[list[str]]:
+        means = {s: record.mean(arch, s, chosen_by) for s in record.settings(arch)}
+        for setting in sorted(means, key=means.__getitem__):
+            losses = record.of(arch, setting, (*chosen_by, *fresh))
+            yield [describe(setting), _cell(means[setting]), _losses(losses)]
+
+    head = ["best setting", "losses that chose it", "from fresh seeds", "mean", "deviation"]
+    tables = [_table(head, map(winner, grids))]
+    for arch, grid in grids.items():
+        head = [f"{arch}: one value moved, the others as above", "below", "best", "above"]
+        rows = ([name, *(around(arch, name, step) for step in (-1, 0, 1))] for name in grid)
+        tables.append(_table(head, rows))
+    columns = ["mean", "losses by seed"]
+    tables += [_table([f"{arch}: all settings", *columns], ranked(arch)) for arch in grids]
+    return "\n".join(tables)
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Markdown."""
+    lines = [head, *rows]
+    written = [f"| {' | '.join(line)} |\n" for line in lines]
+    return "".join([written[0], "|---" * len(head) + "|\n", *written[1:]])
+
+
+def _losses(losses: Iterable[float]) -> str:
+    return ", ".join(map(_cell, losses))
+
+
+def _cell(loss: float) -> str:
+    return "diverged" if math.isinf(loss) else f"{loss:.3f}"

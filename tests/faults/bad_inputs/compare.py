@@ -1,0 +1,14 @@
+"""What is peculiar to `compare`."""
+
+from __future__ import annotations
+
+from tests.faults.bad_inputs.row import row
+
+ROWS = (
+    row("compare", says="--out must be given"),
+    row("compare --out new --preset gpt-nano", says="--preset must be a size for both models"),
+    row("compare --out new --preset ngpt", says="--preset must be a size for both models"),
+    row("compare --out new --preset", "", says="--preset is empty"),
+    row("compare --out new --preset debug --preset nano", says="--preset is given 2 times"),
+    row("compare --out new --preset nanno", says="unknown preset"),
+)

@@ -1,0 +1,16 @@
+"""What is peculiar to `info` and `presets`."""
+
+from __future__ import annotations
+
+from tests.faults.bad_inputs.row import row
+
+ROWS = (
+    row("presets --device zzz --time", says="--device"),
+    row("presets nano", says="one word too many"),
+    row("presets --tiem", says="did you mean --time?"),
+    row("info", says="--preset must be given"),
+    row("info --preset", "", says="unknown preset ''"),
+    row("info --preset nanno", says="did you mean"),
+    row("info --world-size 2 x", says="--world-size"),
+    row("info --preset debug --world-size 0 2", says="--world-size must be"),
+)

@@ -1,0 +1,68 @@
+"""What is peculiar to `train`."""
+
+from __future__ import annotations
+
+from tests.faults.bad_inputs.row import START, TRAIN, row
+
+ROWS = (
+    row("train", says="--out must be given"),
+    row("train --out", says="--out needs a value"),
+    row("train --out a --out b", says="--out is given 2 times"),
+    row("train --out new --preset", says="--preset needs a value"),
+    row("train --out new --preset", "", says="--preset is empty"),
+    row("train --out new --preset=", says="--preset is empty"),
+    row("train --out new --preset debug --preset nano", says="--preset is given 2 times"),
+    row("train --out new --preset=debug --preset=debug", says="--preset is given 2 times"),
+    row("train --out new --preset debgu", says="did you mean 'ngpt-debug'?"),
+    row("train --out new --preset gpt-", says="unknown preset 'gpt-'"),
+    row("train --out new --preset [bold]", says="unknown preset '[bold]'"),
+    row("train --out new --config configs/key.toml --config x", says="--config is given 2 times"),
+    row("train --out new --config", "", says="--config is empty"),
+    row("train --out new --resume sometimes", says="--resume"),
+    row("train --out new words", says="words"),
+    row(f"{TRAIN} --model.d-model 15", says="model.n_heads must divide model.d_model"),
+    row(f"{TRAIN} --model.d-model 12", says="must be even"),
+    row(f"{TRAIN} --model.n-kv-heads 3", says="model.n_kv_heads must divide model.n_heads"),
+    row(f"{TRAIN} --model.vocab-size 30", says="model.vocab_size is 30"),
+    row(f"{TRAIN} --model.context 100000", says="too few for one context"),
+    row(f"{TRAIN} --optim.weight-decay 0.1", says="optim.weight_decay must be 0 for nGPT"),
+    row(f"{TRAIN} --optim.warmup-steps 50", says="optim.warmup_steps must be below train.steps"),
+    row(f"{TRAIN} --parallel.tensor 2", says="start several with torchrun"),
+    row(f"{TRAIN} --train.device cuda:99", says="train.device is cuda"),
+    row(f"{TRAIN} --model.qk-norm=false", says="did you mean --model.no-qk-norm?"),
+    row(f"{TRAIN} --train.wandb-project p", says="train.wandb_project needs a login"),
+    row(f"{TRAIN} --train.attention flash --data.within-documents", says="cannot stay inside"),
+    row("train --preset gpt-debug --data data --out new --model.qk-norm", says="GPT's is --model"),
+    row(
+        "train --preset debug --data nanogpt --out new --data.within-documents --device cpu",
+        says="data.within_documents needs to know where documents start",
+    ),
+    row("train --preset debug --out run --data data --device cpu", says="already holds a run"),
+    row(
+        "train --preset debug --out full --data data --resume auto",
+        says="full holds mine.txt, which",
+    ),
+    row("train --out", "run list", "--resume", "auto", "--device", "cpu", says="is damaged"),
+    row(f"{TRAIN} --model.d-model {2**40} --model.n-heads 1", says="GiB"),
+    row(f"{TRAIN} --model.vocab-size {2**40}", says="GiB"),
+    row(f"{TRAIN} --model.d-mlp {2**40}", says="GiB"),
+    # train --init-from
+    row(f"{START} --model.d-model 64", says="model.d_model = 64: its weights have 32; leave it"),
+    row(f"{START} --model.n-layers 7", says="model.n_layers = 7"),
+    row(f"{START} --model.vocab-size 300", says="model.vocab_size = 300"),
+    row(f"{START} --model.s-z.init 3", says="model.s_z.init = 3.0"),
+    row(f"{START} --model.arch gpt", says="model.arch = gpt"),
+    row(f"{START} --preset gpt-debug", says="name a preset that starts with ngpt-"),
+    row(f"{START} --config configs/key.toml", says="unknown key model.d_modle"),
+    row("train --init-from run --data bpe --out new", says="--tokenizer run/tokenizer`"),
+    row("train --init-from hf --data bpe --out new", says="--tokenizer hf`"),
+    row("train --init-from run --data nanogpt --out new", says="an unknown tokenizer"),
+    row("train --data data --out new --init-from", "run without tokenizer", says="no tokenizer"),
+    row("train --init-from run --data data --out run --force", says="is an input, too"),
+    row("train --init-from hf --data data --out run", says="already holds a run"),
+    row(
+        "train --init-from hf --data data --out run --resume auto",
+        says="run did not begin with a model",
+    ),
+    row(f"{START} --init-from hf", says="--init-from is given 2 times"),
+)
