@@ -100,8 +100,11 @@ class Passes:
         if not self.graphs or part.documents is not None or part.position_ids is not None:
             return False
         self._seen[kind] += 1
-        # A later part adds to the gradients of the first, wherever that one left them.
-        return self._seen[kind] > WARM_UPS and (kind.first or bool(self._gradients))
+        if self._seen[kind] <= WARM_UPS:
+            return False
+        # A captured later part adds to the gradients of a captured first one.
+        ours = next(iter(self._gradients), None)
+        return kind.first or (ours is not None and next(self.model.parameters()).grad is ours)
 
     def _capture(self, part: Batch, kind: Kind) -> Captured:
         self._keep_rounded(True)
