@@ -88,7 +88,8 @@ class _Asked:
 
     @cached_property
     def model(self) -> Any:
-        from spherelm.eval.harness import Answers, harness_model
+        from spherelm.eval.answers import Answers
+        from spherelm.eval.harness import harness_model
 
         model, tokenizer, _ = self.bench.model(self.point)
         return harness_model(Answers(model, tokenizer))
