@@ -30,6 +30,7 @@ from spherelm.errors import UserError
 from spherelm.model.flops import flops_per_token
 from spherelm.paper import store
 from spherelm.runs.run_dir import RunDir
+from spherelm.training.report.reporter import format_seconds
 
 POLL = 0.2
 """Seconds between looks at the processes."""
@@ -214,7 +215,7 @@ class Runner:
 
     def _outlook(self, queue: Sequence[Job]) -> str:
         seconds = self._left(queue) / self._speed()
-        return f"{len(queue) + len(self._active)} runs left, about {_in_words(seconds)}"
+        return f"{len(queue) + len(self._active)} runs left, about {format_seconds(seconds)}"
 
     def _tell(self, queue: Sequence[Job]) -> None:
         """How far the runs under way are, and when all will be done."""
@@ -233,12 +234,6 @@ def _share(run_dir: RunDir, job: Job) -> float:
         return float(records.parse(lines[-1], run_dir.metrics)["step"]) / job.config.train.steps
     except (OSError, IndexError, KeyError, UserError):  # not begun, or in the midst of a line
         return 0.0
-
-
-def _in_words(seconds: float) -> str:
-    from spherelm.training.report.reporter import format_seconds
-
-    return format_seconds(seconds)
 
 
 @contextlib.contextmanager
