@@ -19,7 +19,7 @@ from spherelm.errors import UserError
 from spherelm.paper import fit, store
 from spherelm.paper.scaling.grid import ARMS
 from spherelm.paper.store import Record
-from spherelm.plots import svg
+from spherelm.plots import markdown, svg
 from spherelm.plots.chart import Axis, Chart, Role, Series
 
 PAGE = "headline.md"
@@ -74,16 +74,28 @@ def best_settings(records: Sequence[Record]) -> list[Best]:
 # --- tables --------------------------------------------------------------------------------------
 
 
+_RUN = ("context", "tokens", "arm", "schedule", "rate", "seed", "final loss", "seconds of steps")
+_FACTOR = (
+    *("context", "baseline", "arm", "tokens", "loss", "seeds"),
+    *("it needs", "factor", "90 %"),
+)
+"""The columns of the tables."""
+
+
 def tables(records: Sequence[Record]) -> str:
     """All tables of the page, as Markdown."""
-    return "\n".join((*_run_rows(records), "", *_factor_rows(best_settings(records))))
+    return "\n".join(
+        (
+            "Every run, best first within its context and budget:\n",
+            markdown.table(_RUN, _run_rows(records)),
+            "\nTokens that a baseline needs for the loss at which another arm ends, for every "
+            "baseline\nwith two budgets or more:\n",
+            markdown.table(_FACTOR, _factor_rows(best_settings(records))),
+        )
+    )
 
 
-def _run_rows(records: Sequence[Record]) -> Iterator[str]:
-    yield "Every run, best first within its context and budget:"
-    yield ""
-    yield "| context | tokens | arm | schedule | rate | seed | final loss | seconds of steps |"
-    yield "|---|---|---|---|---|---|---|---|"
+def _run_rows(records: Sequence[Record]) -> Iterator[list[str]]:
     ranked = sorted(
         records,
         key=lambda r: (r.config.model.context, r.tokens, not r.finished, r.curve[-1:][0][1:]),
@@ -91,11 +103,9 @@ def _run_rows(records: Sequence[Record]) -> Iterator[str]:
     for record in ranked:
         run = record.config
         loss = f"{record.loss:.3f}" if record.finished else "did not finish"
-        yield (
-            f"| {run.model.context // 1024}k | {record.tokens / 1e6:.0f}M "
-            f"| {ARMS[arm_of(run)].title} | {_schedule(run)} | {_rate(run)} "
-            f"| {run.train.seed} | {loss} | {record.seconds:.0f} |"
-        )
+        size = f"{run.model.context // 1024}k", f"{record.tokens / 1e6:.0f}M"
+        setting = ARMS[arm_of(run)].title, _schedule(run), _rate(run), f"{run.train.seed}"
+        yield [*size, *setting, loss, f"{record.seconds:.0f}"]
 
 
 def _schedule(run: RunConfig) -> str:
@@ -111,33 +121,27 @@ def _rate(run: RunConfig) -> str:
     return f"{optim.lr:g}, Muon {muon:g}"
 
 
-def _factor_rows(bests: Sequence[Best]) -> Iterator[str]:
-    yield "Tokens that a baseline needs for the loss at which another arm ends, for every baseline"
-    yield "with two budgets or more:"
-    yield ""
-    yield "| context | baseline | arm | tokens | loss | seeds | it needs | factor | 90 % |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+def _factor_rows(bests: Sequence[Best]) -> Iterator[list[str]]:
     for context in sorted({b.context for b in bests}):
         here = [b for b in bests if b.context == context]
         for name in (name for name, arm in ARMS.items() if not arm.ngpt):
             baseline = {b.tokens: b.losses for b in here if b.arm == name}
             for b in here if len(baseline) > 1 else ():
                 if b.arm != name:
-                    yield (
-                        f"| {context // 1024}k | {ARMS[name].title} | {ARMS[b.arm].title} "
-                        f"| {b.tokens / 1e6:.0f}M | {b.loss:.3f} | {len(b.runs)} "
-                        f"| {_factor(baseline, b)} |"
-                    )
+                    arms = f"{context // 1024}k", ARMS[name].title, ARMS[b.arm].title
+                    end = f"{b.tokens / 1e6:.0f}M", f"{b.loss:.3f}", f"{len(b.runs)}"
+                    yield [*arms, *end, *_factor(baseline, b)]
 
 
-def _factor(baseline: fit.Losses, best: Best) -> str:
+def _factor(baseline: fit.Losses, best: Best) -> tuple[str, str, str]:
+    """What the baseline needs, over the other's tokens, and the interval of that."""
     found = fit.factor(baseline, best.tokens, best.losses)
     if found is None:
         most = max(baseline)
-        return f"over {most / 1e6:.0f}M, not measured | over {most / best.tokens:.2f} | -"
+        return f"over {most / 1e6:.0f}M, not measured", f"over {most / best.tokens:.2f}", "-"
     beyond = " (extrapolated)" if found.extrapolated else ""
     interval = "one seed" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
-    return f"{found.needed / 1e6:.0f}M{beyond} | {found.value:.2f} | {interval}"
+    return f"{found.needed / 1e6:.0f}M{beyond}", f"{found.value:.2f}", interval
 
 
 # --- figures -------------------------------------------------------------------------------------
