@@ -104,12 +104,8 @@ class Runner:
         return len(queue)
 
     def is_done(self, job: Job) -> bool:
-        """Whether the run has ended, here or by a `spherelm train` that somebody else started."""
-        run_dir = RunDir(self.out / job.id)
-        trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
-        if store.has_end(self.records, job.id):
-            return trained or job.id not in self.models
-        return trained and _share(run_dir, job) == 1
+        """Whether the run has ended."""
+        return has_ended(job, self.out, self.records, with_model=job.id in self.models)
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -223,6 +219,18 @@ class Runner:
         under_way = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         self.say(f"under way: {under_way}; {self._outlook(queue)}")
         self._told = time.monotonic()
+
+
+def has_ended(job: Job, runs: Path, records: Path, *, with_model: bool) -> bool:
+    """Whether a run has ended, in a queue or by a `spherelm train` that somebody else started.
+
+    `with_model`: its record is not enough, its model must be in `runs`.
+    """
+    run_dir = RunDir(runs / job.id)
+    trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
+    if store.has_end(records, job.id):
+        return trained or not with_model
+    return trained and _share(run_dir, job) == 1
 
 
 def _share(run_dir: RunDir, job: Job) -> float:
