@@ -60,7 +60,7 @@ MISTAKES: dict[type, list[tuple[str, Any]]] = {
         *whole("keep_last", least=1),
         *whole("seed", "eval_every", "checkpoint_every", least=0),
         *switches("activation_checkpointing", "compile", "deterministic", "tensorboard"),
-        *switches("background_checkpoints"),
+        *switches("background_checkpoints", "cuda_graphs"),
         ("device", 0),
         ("precision", "fp16"),
         ("attention", "slow"),

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from spherelm.api import load as load
     from spherelm.api import train as train
     from spherelm.config import RunConfig as RunConfig
+    from spherelm.measured.recommend import recommend as recommend
     from spherelm.model.config import ModelConfig as ModelConfig
     from spherelm.model.config import ScaleConfig as ScaleConfig
     from spherelm.model.sphere import retract_ as retract_
@@ -39,6 +40,7 @@ _HOME = {
     "cosine_schedule": "spherelm.optim.schedule",
     "generate": "spherelm.api",
     "load": "spherelm.api",
+    "recommend": "spherelm.measured.recommend",
     "retract_": "spherelm.model.sphere",
     "train": "spherelm.api",
 }

@@ -122,6 +122,8 @@ class TrainConfig:
     """Whether to recompute each block in the backward pass to save memory."""
     compile: bool = False
     """Whether to compile the blocks with torch.compile."""
+    cuda_graphs: bool = True
+    """Whether a single GPU gets the passes of a step as CUDA graphs: sooner, the same numbers."""
     deterministic: bool = False
     """Whether to use only deterministic algorithms, so that CUDA runs repeat to the bit."""
     log_every: int = 10

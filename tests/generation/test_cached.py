@@ -8,6 +8,8 @@ import torch
 from spherelm import Transformer
 from spherelm.generation.cached import decode, new_cache, prefill
 from spherelm.model.fold import FoldedTransformer
+from spherelm.model.part import Part, computing_with
+from spherelm.ops.choose import Choice, choose
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
 # Two orders of the same float64 sums: a few hundred roundings of 1e-16, amplified by the layers.
@@ -34,6 +36,39 @@ def test_decode_from_an_empty_cache_is_the_forward_pass_at_every_position(varian
         positions = torch.full((tokens.shape[0],), t)
         logits = decode(folded, tokens[:, t], positions, cache, span=t + 1)
         torch.testing.assert_close(logits, expected[:, t], **CLOSE)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_packed_matrices_change_nothing(variant: str) -> None:
+    """What a compiled decode step computes with, on the weights of a model that has them packed."""
+    model = perturbed(tiny_config(**VARIANTS[variant]))
+    tokens = random_tokens(model.config)
+    plain = FoldedTransformer(model)
+    packed = FoldedTransformer(model, ops=Choice(kernels="reference", packed=True))
+    results = []
+    for folded in (plain, packed):
+        cache = new_cache(folded, *tokens.shape)
+        prefill(folded, tokens[:, :-1], cache)
+        positions = torch.full((tokens.shape[0],), tokens.shape[1] - 1)
+        results.append(decode(folded, tokens[:, -1], positions, cache, span=tokens.shape[1]))
+    torch.testing.assert_close(*results, **CLOSE)
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_other_operations_share_the_weights(arch: str) -> None:
+    model = perturbed(tiny_config(arch=arch)).float()
+    folded = FoldedTransformer(model, ops=Choice(kernels="triton"))
+    config, device = model.config, model.E_input.device
+    choice = Choice(kernels="reference", packed=True)
+    ops = choose(choice, config.update, config.d_model, device, torch.float32)
+    twin = computing_with(folded, ops)
+    assert all(part.ops is ops for part in twin.modules() if isinstance(part, Part))
+    assert all(part.ops.kernels for part in folded.modules() if isinstance(part, Part))
+    mine, theirs = (m.layers[0].attention.weights(torch.float32).W_qkv for m in (folded, twin))
+    assert mine.data_ptr() == theirs.data_ptr()
+    tokens = random_tokens(config)
+    results = [prefill(m, tokens, new_cache(m, *tokens.shape)) for m in (folded, twin)]
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("variant", ["gpt, grouped heads", "grouped heads", "no qk norm"])

@@ -33,7 +33,10 @@ def test_it_holds_the_package_and_nothing_else(wheel: zipfile.ZipFile) -> None:
     assert names == {str(PurePosixPath("spherelm") / p.relative_to(SOURCE)) for p in ours}
     assert "spherelm/py.typed" in names
     assert "spherelm/hf/remote_code/modeling_spherelm.py" in names  # travels with exports
-    assert {PurePosixPath(name).suffix for name in names} <= {".py", ".typed", ".css", ".js"}
+    (data,) = (name for name in names if name.endswith(".json"))
+    assert data == "spherelm/measured/measured.json"  # what `train` chooses from
+    suffixes = {PurePosixPath(name).suffix for name in names}
+    assert suffixes <= {".py", ".typed", ".css", ".js", ".json"}
     assert not [name for name in names if re.search(r"(^|/)(tests?/|test_|conftest)", name)]
     assert sum(info.compress_size for info in wheel.infolist()) < 1_000_000
 

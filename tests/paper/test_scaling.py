@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import random
 from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
@@ -69,8 +70,30 @@ def test_the_baseline_is_not_handicapped() -> None:
 
 def test_names_are_chosen_by_pattern() -> None:
     assert {p.arm for p in grid.chosen("ngpt-4k-46m-*")} == {"ngpt"}
+    both = grid.chosen("ngpt-4k-368m-*-s0, gpt-4k-46m-*")
+    assert [p.arm for p in both] == sorted((p.arm for p in both), reverse=True)  # as they are asked
+    assert {p.millions for p in both} == {368, 46}
     with pytest.raises(UserError, match="no run is called 'ngtp"):
         grid.chosen("ngtp*")
+
+
+def test_tuned_values_carry_over_to_other_sizes() -> None:
+    small, large = (
+        Point("gpt", 92, size=size, tuned=(("init", 0.5), ("final", 0.1))).config()
+        for size in grid.SHAPES
+    )
+    assert small.model.init_std == pytest.approx(0.5 / math.sqrt(512))
+    assert large.model.init_std == pytest.approx(0.5 / math.sqrt(768))
+    assert small.optim.final_lr == pytest.approx(2e-4)
+    ngpt = Point("ngpt", 92, size="12x768", tuned=(("alpha", 2.0),)).config().model
+    assert ngpt.alpha_attn.init == ngpt.alpha_mlp.init == pytest.approx(2 / 12)
+
+
+def test_every_arm_is_tuned_by_as_many_runs() -> None:
+    counts = {arm: sum(bool(p.tuned) for p in GRID if p.arm == arm) for arm in grid.LEADERS[2:]}
+    assert len(set(counts.values())) == 1
+    counts = {arm: sum(p.arm == arm and p.size == grid.SMALL for p in GRID) for arm in grid.BOTH}
+    assert len(set(counts.values())) == 1
 
 
 # --- the fit -------------------------------------------------------------------------------------
@@ -138,6 +161,25 @@ def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth() -> No
     assert high - low < 0.5
 
 
+def test_nine_of_ten_intervals_hold_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three seeds here, one there, as in the study: 200 studies whose truth is known."""
+    monkeypatch.setattr(fit, "DRAWS", 300)
+    draw, truth = random.Random(0), fit.PowerLaw(0.0, 40.0, 0.13)
+
+    def ends(millions: int, seeds: int) -> list[float]:
+        return [draw.gauss(truth.loss(tokens(millions)), 0.02) for _ in range(seeds)]
+
+    held = 0
+    for _ in range(200):
+        baseline = {tokens(d): ends(d, n) for d, n in ((46, 1), (92, 3), (184, 1))}
+        found = fit.factor(baseline, tokens(92), ends(138, 3))
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        held += found.low <= 1.5 <= found.high
+    assert 0.85 <= held / 200 <= 0.96
+
+
 # --- records, tables, figures --------------------------------------------------------------------
 
 
@@ -149,18 +191,23 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     made_up(folder, Point("ngpt", 92), LAW.loss(2 * tokens(92)))
     made_up(folder, Point("ngpt-muon", 92), 2.0, finished=False)  # below all, and never ended
     made_up(folder, Point("gpt-qk", 92), 4.0)  # one budget: no baseline yet
+    made_up(folder, Point("gpt", 46, tuned=(("init", 0.45), ("warmup", 0.2))), 5.0)
+    made_up(folder, Point("ngpt", 92, size="12x768"), 3.0)
     (tmp_path / page.PAGE).write_text(f"above\n{page.BEGIN}\nold\n{page.END}\nbelow\n")
     paths = page.redraw(tmp_path)
     text = (tmp_path / page.PAGE).read_text()
     assert text.startswith("above\n")
     assert text.endswith("below\n")
     assert "old" not in text
-    (row,) = (line for line in text.splitlines() if line.startswith("| 4k | GPT | nGPT | 92M"))
-    assert not any(line.startswith("| 4k | GPT, QK-norm |") for line in text.splitlines())
-    assert float(row.split("|")[8]) == pytest.approx(2.0, abs=0.03)
+    lines = text.splitlines()
+    (row,) = (line for line in lines if line.startswith("| 8x512 | 4k | GPT | nGPT | 92M"))
+    assert not any(line.startswith("| 8x512 | 4k | GPT, QK-norm | nGPT") for line in lines)
+    assert "| 8x512 | 4k | 46M | GPT, init 0.45, warmup 0.2 | linear |" in text
+    assert float(row.split("|")[9]) == pytest.approx(2.0, abs=0.03)
     assert "one seed" in row
     assert "| nGPT, Muon | linear | 0.008, Muon 0.008 | 0 | did not finish |" in text
-    assert {p.name for p in paths} == {page.PAGE, "scaling-4k.svg", "curves-4k.svg"}
+    pictures = {f"{kind}-{of}.svg" for kind in ("scaling", "curves") for of in ("4k", "12x768-4k")}
+    assert {p.name for p in paths} == {page.PAGE, *pictures}
     before = text
     page.redraw(tmp_path)
     assert (tmp_path / page.PAGE).read_text() == before

@@ -87,7 +87,7 @@ def test_small_runs_are_those_of_the_study() -> None:
     study = {point.id: point.config() for point in GRID}
     jobs = {job.id: job for job in registry.get("token-budget").jobs(size)}
     shared = study.keys() & jobs.keys()
-    assert len(shared) == 14  # four budgets at 4k and three at 1k, GPT and nGPT
+    assert len(shared) == 16  # four budgets at 4k, three at 1k, one at 8k, GPT and nGPT
     assert all(jobs[name].config == study[name] for name in shared)
 
 

@@ -37,6 +37,32 @@ def test_resumed_equals_uninterrupted(
     assert_same_run(tmp_path / "whole", tmp_path / "resumed")
 
 
+@pytest.mark.parametrize("micro_batch", [4, 2])
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+@pytest.mark.parametrize("more", ["", "train.compile", "train.activation_checkpointing"])
+def test_passes_as_graphs_give_the_same_numbers(
+    tmp_path: Path,
+    dataset: TokenDataset,
+    cuda_run: RunConfig,
+    precision: str,
+    micro_batch: int,
+    more: str,
+) -> None:
+    """Over evaluations and checkpoints between the steps, and where gradients are added up."""
+    run = override(
+        cuda_run,
+        {
+            "train.deterministic": True,
+            "train.precision": precision,
+            "train.micro_batch_size": micro_batch,
+            **({more: True} if more else {}),
+        },
+    )
+    train(run, dataset, tmp_path / "graphs")
+    train(override(run, {"train.cuda_graphs": False}), dataset, tmp_path / "launches")
+    assert_same_run(tmp_path / "graphs", tmp_path / "launches")
+
+
 def test_float32_follows_the_cpu(
     tmp_path: Path, dataset: TokenDataset, cuda_run: RunConfig
 ) -> None:

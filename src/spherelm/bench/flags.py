@@ -51,6 +51,8 @@ class StepFlags(DeviceFlags):
     """Tokens a step. Unset: 32768 on CUDA, else the preset's."""
     attention: AttentionBackend = "auto"
     """Which attention to use; auto takes the fastest that applies."""
+    cuda_graphs: bool = True
+    """Whether passes with our kernels are launched as CUDA graphs, as in training on one GPU."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -50,15 +50,21 @@ def run(flags: Flags) -> Report:
     device = choose_device(flags.device, "--device")
     if device.type == "cuda":
         check_precision("fp8", device, "--device")
-    found = [share for name in flags.models for share in count(name, flags, device)]
-    rows = [
-        [f"{s.model} {s.product}", s.operand]
-        + [f"{x:.4%}" for x in (s.zero, s.zero_worst, s.largest)]
-        for s in found
-    ]
+    found = {name: count(name, flags, device) for name in flags.models}
     columns = ["", "operand", "zeros", "in the worst layer", "largest"]
-    table = Table("Numbers of eight-bit operands", columns, rows)
-    return Report(environment(device), {"rounding": [asdict(s) for s in found]}, [table])
+    tables = [
+        Table(
+            f"Numbers of eight-bit operands in {name}",
+            columns,
+            [
+                [s.product, s.operand, *(f"{x:.4%}" for x in (s.zero, s.zero_worst, s.largest))]
+                for s in shares
+            ],
+        )
+        for name, shares in found.items()
+    ]
+    flat = [asdict(share) for shares in found.values() for share in shares]
+    return Report(environment(device), {"rounding": flat}, tables)
 
 
 def count(name: str, flags: Flags, device: torch.device) -> list[Share]:

@@ -4,7 +4,8 @@
 
 Forward, backward, clipping and optimizer, in one process on the same random tokens. Modes:
 
-    kernels         our Triton kernels, blocks compiled: what `spherelm train` runs on CUDA
+    kernels         our Triton kernels, blocks compiled, passes as CUDA graphs: what `spherelm
+                    train` runs on CUDA
     fp8             the same with the products of blocks in eight bits: train.precision = fp8
     kernels-eager   as kernels, without torch.compile
     compiled        plain PyTorch, torch.compile on the blocks, torch's fused AdamW
@@ -30,6 +31,7 @@ from spherelm.bench.report import Report, Table, environment
 from spherelm.bench.shares import shares
 from spherelm.bench.timing import Timing, milliseconds
 from spherelm.config import RunConfig
+from spherelm.data.loader import Batch
 from spherelm.model.config import Arch
 from spherelm.model.flops import flops_per_token
 from spherelm.model.transformer import Transformer
@@ -39,6 +41,7 @@ from spherelm.ops.device import check_precision, choose_device, in_precision
 from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
 from spherelm.training.memory import check_fits
 from spherelm.training.parallel.shard import compile_blocks
+from spherelm.training.passes import WARM_UPS, Passes
 
 PEAK_FLOPS = 989e12
 """Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
@@ -138,7 +141,10 @@ def measure_steps(size: str, mode: Mode, flags: Flags, device: torch.device) -> 
         check_precision("fp8", device, "--modes")
     ops = Choice("auto" if mode in OURS else "reference", flags.attention, fp8=mode == "fp8")
     with flash_attention_3(flags.attention):
-        built = {arch: _Built(run, mode, flags.tokens, device, ops) for arch, run in runs.items()}
+        graphs = flags.cuda_graphs and device.type == "cuda"
+        built = {
+            arch: _Built(run, mode, flags.tokens, device, ops, graphs) for arch, run in runs.items()
+        }
         times: dict[Arch, list[float]] = {arch: [] for arch in flags.archs}
         for _ in range(_TURNS):
             for arch in flags.archs:
@@ -163,7 +169,13 @@ class _Built:
     """A step that has run a few times: compiled, and its memory known."""
 
     def __init__(
-        self, run: RunConfig, mode: Mode, tokens: int | None, device: torch.device, ops: Choice
+        self,
+        run: RunConfig,
+        mode: Mode,
+        tokens: int | None,
+        device: torch.device,
+        ops: Choice,
+        graphs: bool,
     ) -> None:
         if tokens is None:
             tokens = 32768 if device.type == "cuda" else run.tokens_per_step
@@ -175,12 +187,13 @@ class _Built:
             torch.cuda.reset_peak_memory_stats(device)
         train = replace(run.train, batch_size=batch, micro_batch_size=None)
         check_fits(replace(run, train=train), device)
-        self.step = training_step(run, mode, batch, device, ops)
+        self.step = training_step(run, mode, batch, device, ops, graphs)
         start = time.perf_counter()
         self.step()
         _wait(device)
         self.first_step_s = time.perf_counter() - start
-        self.step()
+        for _ in range(WARM_UPS):
+            self.step()
         _wait(device)
         self.peak_gib: float | None = None
         if device.type == "cuda":
@@ -193,7 +206,12 @@ def _wait(device: torch.device) -> None:
 
 
 def training_step(
-    run: RunConfig, mode: Mode, batch: int, device: torch.device, ops: Choice
+    run: RunConfig,
+    mode: Mode,
+    batch: int,
+    device: torch.device,
+    ops: Choice,
+    graphs: bool = False,
 ) -> Callable[[], object]:
     """A function that trains for one step on fixed random tokens."""
     torch.manual_seed(run.train.seed)
@@ -201,21 +219,24 @@ def training_step(
         model = Transformer(run.model, ops)
         tokens = torch.randint(run.model.vocab_size, (batch, run.model.context + 1))
     inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
-    loss = model.loss
     if mode in ("kernels", "fp8", "compiled"):
         compile_blocks(model)
-    elif mode == "compiled-model":
-        loss = torch.compile(model.loss)
     update = _our_update if mode in OURS or device.type != "cuda" else _plain_update
     clip_and_step = update(model, run)
+    loss = torch.compile(model.loss) if mode == "compiled-model" else model.loss
+    passes = Passes(model, run.train.precision, device, graphs)
 
-    def step() -> None:
+    def our_step() -> None:
+        passes(Batch(inputs, targets, None), targets.numel(), first=True)
+        clip_and_step()
+
+    def plain_step() -> None:
         with in_precision(run.train.precision, device):
             value = loss(inputs, targets)
         value.backward()
         clip_and_step()
 
-    return step
+    return our_step if mode in OURS else plain_step
 
 
 def _our_update(model: Transformer, run: RunConfig) -> Callable[[], None]:

@@ -162,14 +162,13 @@ def _reproduce(items: list[Item], flags: ReproduceFlags) -> int:
 
 def _plan(request: Request, flags: ReproduceFlags) -> int:
     """Every run with its cost; nothing is written."""
-    import fnmatch
-
+    from spherelm.paper.named import named
     from spherelm.paper.plan import plan
     from spherelm.training.report.reporter import format_count
 
     size = request.size
     planned = plan(request.items, size, request.is_done, flags.out or "OUT", flags.data)
-    planned = [p for p in planned if fnmatch.fnmatchcase(p.job.id, flags.only)]
+    planned = named(planned, flags.only, lambda run: run.job.id, "--dry-run")
     left = sum(p.hours for p in planned if not p.done)
     result = {
         "size": size.name,

@@ -34,7 +34,7 @@ class ReproduceFlags:
     """Folder of records of runs that count as done where no model is needed, such as
     docs/results/data/scaling at size small."""
     only: str = "*"
-    """Which runs, as a pattern of their names, such as 'ngpt-4k-92m-*'."""
+    """Which runs, as patterns of their names apart by commas, such as 'ngpt-4k-92m-*,gpt-4k-*'."""
     workers: int | None = None
     """Runs at the same time: two keep one GPU busy while one of them compiles. 0: all in this
     process, one after another. Unset: 0 at nano, else 2."""

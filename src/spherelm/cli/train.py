@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import signal
+import sys
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
 from spherelm.errors import UserError
 from spherelm.flags import SHORT_FORMS, given, long_forms, parse, value_of
-from spherelm.model.config import ModelConfig
+from spherelm.model.config import Arch, ModelConfig
 
 if TYPE_CHECKING:
     from spherelm.data.dataset import TokenDataset
@@ -42,7 +43,9 @@ class TrainFlags:
     """Train a GPT or an nGPT.
 
     Values come from the preset, then the TOML file of --config, then flags; every field of the
-    configuration is a flag, and its default below is that of the preset.
+    configuration is a flag, and its default below is that of the preset. Without a preset, a rate
+    in the file or --lr, the rate, schedule and starting values are those of the nearest runs that
+    were measured: below for the size of nano, and said when the run starts for any other.
 
         spherelm train --data tokens --out runs/mine --steps 2000
     """
@@ -77,13 +80,10 @@ def main(argv: list[str]) -> int:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     argv = long_forms(argv, TRAIN_SHORT_FORMS)
     base = _base(argv)
-    flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, **_sections(base.config))
+    flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, **_sections(base.defaults))
     if flags.model.arch == "gpt" and "model.qk_norm" in given(argv):
         raise UserError("--model.qk-norm is nGPT's; GPT's is --model.gpt-qk-norm")
-    sections, note = _sections(flags), None
-    if WARMUP not in base.given:
-        sections["optim"], note = base.with_warmup(flags)
-    run = RunConfig(**sections)
+    run, notes = base.run(flags)
     cpu_isa.before_products(run.train.precision, run.train.device)
 
     from spherelm.data.open import open_dataset
@@ -92,9 +92,9 @@ def main(argv: list[str]) -> int:
     if VOCABULARY not in base.given:
         run = override(run, {VOCABULARY: dataset.vocab_size})
     if flags.dry_run:
-        _plan(run, dataset, flags, base.source)
+        _plan(run, dataset, flags, notes, base.source)
         return 0
-    result = _train(run, dataset, flags, note, base.source)
+    result = _train(run, dataset, flags, notes, base.source)
     if flags.json and launcher.is_first():
         checkpoint = str(result.checkpoint) if result.checkpoint else None
         report = {"run": str(Path(flags.out)), "step": result.step, "finished": result.finished}
@@ -106,13 +106,21 @@ def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(RunConfig)}
 
 
-def _plan(run: RunConfig, dataset: TokenDataset, flags: TrainFlags, source: Saved | None) -> None:
+def _plan(
+    run: RunConfig,
+    dataset: TokenDataset,
+    flags: TrainFlags,
+    notes: tuple[str, ...],
+    source: Saved | None,
+) -> None:
     from spherelm.training.origin import check_start
     from spherelm.training.report.plan import print_plan
 
     if source is not None:
         check_start(run, dataset, source)
     if launcher.is_first():
+        for note in notes:
+            print(note, file=sys.stderr)
         folder = None if source is None else source.folder
         print_plan(run, dataset, as_json=flags.json, init_from=folder)
 
@@ -121,7 +129,7 @@ def _train(
     run: RunConfig,
     dataset: TokenDataset,
     flags: TrainFlags,
-    note: str | None,
+    notes: tuple[str, ...],
     source: Saved | None,
 ) -> TrainResult:
     if not launcher.is_first():
@@ -135,7 +143,7 @@ def _train(
     if flags.force:
         place.check_apart(out, [flags.config])
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
-    if note is not None:
+    for note in notes:
         reporter.note(note)
     result = train(
         run,
@@ -170,6 +178,35 @@ class _Base:
     """The model that a new run begins with."""
     whose: str = "the preset's"
     """Whose settings `preset` has."""
+    chooses: bool = False
+    """Whether nobody has named a rate."""
+
+    @property
+    def defaults(self) -> RunConfig:
+        """What holds where no flag is given."""
+        return self._with_measured(_sections(self.config))[0] if self.chooses else self.config
+
+    def run(self, flags: TrainFlags) -> tuple[RunConfig, tuple[str, ...]]:
+        """The whole configuration, and remarks on what nobody has asked for."""
+        sections = _sections(flags)
+        if self.chooses:
+            return self._with_measured(sections)
+        note = None
+        if WARMUP not in self.given:
+            sections["optim"], note = self.with_warmup(flags)
+        return RunConfig(**sections), () if note is None else (note,)
+
+    def _with_measured(self, sections: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
+        """With the values that were measured best; a run that is gone on with keeps its own."""
+        from spherelm.measured import recommend
+
+        if WARMUP not in self.given:  # the preset's may be longer than the run
+            sections["optim"] = dataclasses.replace(sections["optim"], warmup_steps=0)
+        run = RunConfig(**sections)
+        if self.own is not None and self.own.model.arch == run.model.arch:
+            return override(run, recommend.taken_over(self.own, self.given)), ()
+        made = recommend.recommend(run, self.given)
+        return made.run, made.lines
 
     def with_warmup(self, flags: TrainFlags) -> tuple[OptimConfig, str | None]:
         """The optimizer's settings with the warmup of the preset, and a remark if it is another.
@@ -199,7 +236,7 @@ def _base(argv: list[str]) -> _Base:
         return _Base(own, given(argv) | {WARMUP, VOCABULARY}, own, own)
     fields = given(argv)
     if last is None:
-        named = presets.get(preset or "nano")
+        named = presets.get(preset) if preset else presets.get("nano", _arch(argv, toml))
     else:
         from spherelm.training.origin import config_after
 
@@ -210,7 +247,15 @@ def _base(argv: list[str]) -> _Base:
         config = read_toml(toml, override(named, {WARMUP: 0}))
         fields |= {name for name, _ in flatten(toml_values(toml))}
     whose = "the preset's" if last is None or preset else "the last run's"
-    return _Base(config, fields, named, own, source, whose)
+    chooses = preset is None and last is None and "optim.lr" not in fields
+    return _Base(config, fields, named, own, source, whose, chooses)
+
+
+def _arch(argv: list[str], toml: str | None) -> Arch:
+    """The architecture that is asked for without a preset."""
+    model = {} if toml is None else toml_values(toml).get("model")
+    of_file = model.get("arch") if isinstance(model, dict) else None
+    return "gpt" if (value_of("--model.arch", argv) or of_file) == "gpt" else "ngpt"
 
 
 def _start(argv: list[str], goes_on: bool) -> tuple[RunConfig | None, Saved | None]:

@@ -25,8 +25,11 @@ from spherelm.generation.cached import Cache, check_fits, decode, new_cache, pre
 from spherelm.generation.sampling import choose
 from spherelm.generation.settings import PLAIN, Sampling
 from spherelm.model.fold import FoldedTransformer
-from spherelm.model.part import AUTO, Ops
+from spherelm.model.part import AUTO, Ops, computing_with
 from spherelm.model.transformer import RunBlock, Transformer, run_block
+from spherelm.ops.choose import Choice
+from spherelm.ops.choose import choose as choose_ops
+from spherelm.ops.interface import Operations
 from spherelm.validate import require_int
 
 SHORTEST_SPAN = 256
@@ -75,8 +78,11 @@ class Engine:
         self.graphed = cuda_graphs and self.device.type == "cuda"
         self.fused = fused and self.graphed
         self._kept: tuple[tuple[int, int], _Decoder] | None = None
+        self._decoding = self.model
         self._run: RunBlock = run_block
         if compile and self.graphed:
+            if ops == AUTO and self.model.ops.kernels:
+                self._decoding = computing_with(self.model, self._plain())
             self._run = torch.compile(
                 self._run,
                 dynamic=False,
@@ -84,8 +90,13 @@ class Engine:
                 options={"coordinate_descent_tuning": True, "triton.cudagraphs": False},
             )
 
+    def _plain(self) -> Operations:
+        """What the compiler fuses best, on weights as the kernels have them."""
+        config, plain = self.model.config, Choice(kernels="reference", packed=True)
+        return choose_ops(plain, config.update, config.d_model, self.device, self.model.dtype)
+
     def _decode(self, tokens: Tensor, positions: Tensor, cache: Cache, span: int) -> Tensor:
-        return decode(self.model, tokens, positions, cache, span, self._run)
+        return decode(self._decoding, tokens, positions, cache, span, self._run)
 
     def generate(
         self,

@@ -7,9 +7,10 @@ kernels along. A part can stand in a model of one's own.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,7 @@ from spherelm.ops.interface import Operations
 
 Ops = Choice | Operations
 AUTO = Choice()
+M = TypeVar("M", bound=nn.Module)
 
 
 class Part(nn.Module):
@@ -56,3 +58,15 @@ class Part(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.choose_ops()
         return self
+
+
+def computing_with(module: M, ops: Operations) -> M:
+    """The same module with the same tensors, whose parts compute with other operations."""
+    twin = copy.copy(module)
+    if isinstance(twin, Part):
+        twin.ops = twin._asked_for = ops
+    twin._modules = {
+        name: None if child is None else computing_with(child, ops)
+        for name, child in module._modules.items()
+    }
+    return twin

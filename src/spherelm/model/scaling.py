@@ -65,6 +65,24 @@ def scaled_pass(blocks: list[Any], tokens: int) -> Iterator[None]:
 
 
 @torch.no_grad()
+def begin_step(blocks: list[Any], tokens: int, places: list[Tensor] | None = None) -> list[Tensor]:
+    """What `scaled_pass` does before the first pass of a step, for passes that will keep it all.
+
+    A pass that was captured reads scales where they lay then: in `places`. Returns where they are.
+    """
+    from spherelm.ops.fp8.held import scales_in
+
+    parts = parts_of(blocks)
+    held = [part.held for part in parts]
+    _advance(blocks, held, tokens)
+    for part in parts:
+        if not part.held.filled:
+            part.held.fill(_products(part), part.ops.kernels)
+        part.held.filled = False
+    return scales_in(held, places)
+
+
+@torch.no_grad()
 def _advance(blocks: list[Any], held: list[Any], tokens: int) -> None:
     """New scales; all matrices rounded, where this process has them and kernels do it at once."""
     from torch.distributed.fsdp import FSDPModule

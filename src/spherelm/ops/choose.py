@@ -20,7 +20,7 @@ from typing import Any, get_args
 import torch
 
 from spherelm.errors import UserError
-from spherelm.ops import reference
+from spherelm.ops import packed, reference
 from spherelm.ops.attention import choose_attention
 from spherelm.ops.interface import Operations
 from spherelm.ops.names import AttentionBackend, Kernels, Update
@@ -38,6 +38,8 @@ class Choice:
     attention: AttentionBackend = "auto"
     fp8: bool = False
     """Whether blocks multiply in eight bits; on a CPU that is simulated, slowly."""
+    packed: bool = False
+    """Whether plain PyTorch has the matrices of a product as one, as the kernels do."""
 
     def __post_init__(self) -> None:
         require_choice("kernels", self.kernels, get_args(Kernels))
@@ -52,10 +54,13 @@ def choose(
 ) -> Operations:
     """The operations of a model of this width whose parameters are of this dtype, there."""
     kernels = takes_kernels(choice.kernels, d_model, device, dtype)
-    ours: Any = reference
+    ours: Any = packed if choice.packed else reference
     if kernels:
         from spherelm.ops import triton as ours
-    rule = f"residual_{update}"
+
+    def of(name: str) -> Any:
+        return getattr(ours, name, None) or getattr(reference, name)
+
     chosen = Operations(
         kernels=kernels,
         operand=ours.operand,
@@ -63,12 +68,12 @@ def choose(
         qkv=ours.project_qkv,
         attend=choose_attention(choice.attention, device),
         swiglu=ours.project_swiglu,
-        update=getattr(ours, rule, None) or getattr(reference, rule),
-        rms_norm=ours.rms_norm,
-        branch_rms_norm=ours.branch_rms_norm,
-        add_rms_norm=ours.add_rms_norm,
-        loss=ours.linear_cross_entropy,
-        argmax=ours.argmax,
+        update=of(f"residual_{update}"),
+        rms_norm=of("rms_norm"),
+        branch_rms_norm=of("branch_rms_norm"),
+        add_rms_norm=of("add_rms_norm"),
+        loss=of("linear_cross_entropy"),
+        argmax=of("argmax"),
     )
     if choice.fp8:
         from spherelm.ops.fp8 import with_fp8

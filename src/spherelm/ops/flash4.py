@@ -10,6 +10,7 @@ Shapes: B batch, T time, H heads, G heads of k and v, K head dimension.
 from __future__ import annotations
 
 import importlib
+import warnings
 from functools import lru_cache
 from types import ModuleType
 
@@ -17,6 +18,9 @@ import torch
 from torch import Tensor
 
 _HEAD_SIZES = range(8, 129, 8)
+
+# Of its compiler to its authors; a thousand characters before the first step of a run.
+warnings.filterwarnings("ignore", message="Argument aux_data .* cannot be converted")
 
 
 @lru_cache(maxsize=1)

@@ -4,8 +4,8 @@
     L(D) = A·D^−b            (a straight line in logarithms) with two or three
 
 Two budgets are a law only between them: beyond the larger one nothing is read off it.
-Only ends of finished schedules are compared. With seeds, an interval: every budget's seeds are
-drawn again with replacement, on both sides, and all is fitted anew.
+Only ends of finished schedules are compared. With seeds, an interval: every budget's mean is drawn
+again from what its seeds leave open, on both sides, and all is fitted anew.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 Losses = Mapping[int, Sequence[float]]
 """By tokens: the final loss of each seed."""
 
-DRAWS = 1000
+DRAWS = 2000
 EXTRAPOLATE = 2.0
 """How far beyond its largest budget a fit of three budgets or more is believed, at most."""
 _EXPONENTS = [0.01 * 1.03**i for i in range(160)]  # 0.01 to 1.1
@@ -106,19 +106,23 @@ def factor(baseline: Losses, tokens: int, losses: Sequence[float]) -> Factor | N
 
 
 def _drawn(baseline: Losses, losses: Sequence[float]) -> list[float]:
-    """Tokens needed, for seeds drawn again; a budget of one seed gets the others' spread."""
+    """Tokens needed, for means drawn again.
+
+    All groups share one variance, as well as it is known: that of the seeds of all, and with so few
+    of them it is drawn, too (a scaled inverse χ², which makes Student's t of a mean). To draw from
+    three seeds themselves would take their spread for smaller than it is.
+    """
     groups = [list(seeds) for seeds in (*baseline.values(), losses)]
-    variances = [statistics.variance(seeds) for seeds in groups if len(seeds) > 1]
-    spread = math.sqrt(statistics.fmean(variances))
+    freedom = sum(len(seeds) - 1 for seeds in groups)
+    off = sum((loss - statistics.fmean(seeds)) ** 2 for seeds in groups for loss in seeds)
     draw = random.Random(0)
     found = []
     for _ in range(DRAWS):
+        spread = math.sqrt(off / sum(draw.gauss(0, 1) ** 2 for _ in range(freedom)))
         means = [
-            statistics.fmean(draw.choices(seeds, k=len(seeds)))
-            if len(seeds) > 1
-            else draw.gauss(seeds[0], spread)
-            for seeds in groups
+            draw.gauss(statistics.fmean(seeds), spread / math.sqrt(len(seeds))) for seeds in groups
         ]
-        law = fit(list(zip(baseline, means[:-1], strict=True)))
+        possible = min(means) > 0  # where the variance is that of two seeds, a draw may be absurd
+        law = fit(list(zip(baseline, means[:-1], strict=True))) if possible else None
         found.append(math.inf if law is None else law.tokens(means[-1]))
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from spherelm.folders import place
 from spherelm.folders.kinds import REPRODUCE
 from spherelm.paper import overview, render, scores, store
 from spherelm.paper.item import Item
+from spherelm.paper.named import named
 from spherelm.paper.runner import Job, Runner, has_ended
 from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench, records_of, runs_of
@@ -50,9 +50,7 @@ class Request:
 
     def runner(self, say: Callable[[str], None] = print) -> Runner:
         """What trains the runs that --only names."""
-        jobs = [job for job in self.jobs if fnmatch.fnmatchcase(job.id, self.only)]
-        if not jobs and self.jobs:
-            raise UserError(f"no run is called {self.only!r}; --dry-run names them all")
+        jobs = named(self.jobs, self.only, lambda job: job.id, "--dry-run")
         return Runner(
             jobs,
             self.data,

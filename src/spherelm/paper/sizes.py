@@ -158,7 +158,7 @@ def _small_id(size: Size, point: Point) -> str:
 SMALL = Size(
     name="small",
     what="8 layers of 512, the model of the study, and 12 of 640; one GPU, your own text",
-    models={"0.5B": Shape(grid.LAYERS, grid.WIDTH, grid.HEADS), "1B": Shape(12, 640, 10)},
+    models={"0.5B": grid.SHAPES[grid.SMALL], "1B": Shape(12, 640, 10)},
     contexts=CONTEXT_TOKENS,
     budgets={"25k": 46, "50k": 92, "100k": 184, "200k": 368},
     configure=_small,

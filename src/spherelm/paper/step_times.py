@@ -29,11 +29,12 @@ def step_times(runs: Mapping[str, RunConfig], device: torch.device) -> dict[str,
 
     They take turns because a device gets warm, and then slower, while it is measured.
     """
-    mode: Mode = "kernels" if device.type == "cuda" else "reference"
+    on_cuda = device.type == "cuda"
+    mode: Mode = "kernels" if on_cuda else "reference"
     torch.compiler.reset()
     steps = {
         name: training_step(
-            run, mode, tokens_of(run, device) // run.model.context, device, Choice()
+            run, mode, tokens_of(run, device) // run.model.context, device, Choice(), on_cuda
         )
         for name, run in runs.items()
     }

@@ -27,8 +27,7 @@ from spherelm.data.loader import Batch, evaluation_batches
 from spherelm.distributed.agreement import facts
 from spherelm.distributed.launcher import this_launch
 from spherelm.distributed.processes import Processes
-from spherelm.eval.loss import evaluate, summed_loss
-from spherelm.model.scaling import keep_rounded
+from spherelm.eval.loss import evaluate
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.device import in_precision, peak_memory
 from spherelm.optim.recipes.logit_gradient import precondition_
@@ -48,6 +47,7 @@ from spherelm.training.parallel.gradients import (
     clipping_factor,
     squared_norm,
 )
+from spherelm.training.passes import Passes
 from spherelm.training.report.recorder import Recorder, Stopwatch, sphere_metrics
 from spherelm.training.report.reporter import Reporter
 from spherelm.training.report.trackers import check_trackers
@@ -155,8 +155,9 @@ class Trainer:
         self.recorder = Recorder(state, run_dir, reporter, writes=processes.is_main)
         if not dataset.has_val:
             reporter.note(f"no validation loss: {dataset.path} has no validation part")
-        self.rounds = state.model.ops.hold is not None
-        """Whether blocks multiply in eight bits."""
+        self.passes = Passes(
+            state.model, self.run.train.precision, self.device, self._captures_passes()
+        )
         self.clock = Stopwatch()
         self.stop = StopRequest(alone=processes.world_size == 1)
         self.stopping = False
@@ -253,21 +254,19 @@ class Trainer:
         total = torch.zeros((), device=self.device)
         for number, part in enumerate(parts, start=1):
             self._at(f"micro-batch {number}")
-            if self.rounds:
-                keep_rounded(model.layers, number > 1)
             if isinstance(model, FSDPModule):
                 # Every part's gradients are reduced to our rows: whole ones would be 4 bytes a
                 # weight (25 GiB at 7B). Only the sum between groups of HSDP waits for the last.
                 model.set_requires_all_reduce(number == len(parts))
-            with in_precision(self.run.train.precision, self.device):
-                loss = summed_loss(model, part)
             # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
-            (loss / batch.targets.numel()).backward()
-            total += loss.detach()
-        if self.rounds:
-            keep_rounded(model.layers, False)
-            agree_on_largest(model, self.processes)
+            total += self.passes(part, batch.targets.numel(), first=number == 1)
+        agree_on_largest(model, self.processes)
         return total / (batch.targets.numel() * self.processes.world_size)
+
+    def _captures_passes(self) -> bool:
+        """Sharding talks to other processes in the middle of a pass, and launches as it goes."""
+        on_one_gpu = self.device.type == "cuda" and self.processes.world_size == 1
+        return self.run.train.cuda_graphs and on_one_gpu
 
     def _micro_batch_size(self) -> int:
         share = self.run.train.batch_size // self.processes.data_ranks

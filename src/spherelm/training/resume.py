@@ -35,6 +35,7 @@ MAY_CHANGE = {
     "train.activation_checkpointing",
     "train.attention",
     "train.compile",
+    "train.cuda_graphs",
     "train.deterministic",
     "train.log_every",
     "train.eval_every",

@@ -202,9 +202,7 @@ def advance(
     GPT's matrices, (parts, 2).
     """
     scale, amax = (torch.stack([getattr(h, name) for h in held]) for name in ("scale", "amax"))
-    by_operand = (LARGEST[E4M3] / HEADROOM[INPUT], 1.0, LARGEST[E5M2] / HEADROOM[GRADIENT])
-    limits = torch.tensor([*by_operand * 2, 1.0, 1.0], device=scale.device)
-    wanted = power_of_two(limits / amax)
+    wanted = power_of_two(_limits(scale.device) / amax)
     scale = torch.where(amax > 0, wanted, scale)
     guess = FIRST_GRADIENT_SCALE * 2 ** (tokens - 1).bit_length()
     scale = torch.where(scale > 0, scale, guess)
@@ -217,6 +215,28 @@ def advance(
     rows = zip(scale.unbind(), inverse.unbind(), torch.zeros_like(amax).unbind(), strict=True)
     for h, row in zip(held, rows, strict=True):
         h.scale, h.inverse, h.amax = row
+
+
+@lru_cache(maxsize=16)
+def _limits(device: torch.device) -> Tensor:
+    """(8,): how large the largest number of each operand may become. Kept on the device, since a
+    copy from the host would wait for all that the device has to do."""
+    by_operand = (LARGEST[E4M3] / HEADROOM[INPUT], 1.0, LARGEST[E5M2] / HEADROOM[GRADIENT])
+    return torch.tensor([*by_operand * 2, 1.0, 1.0], device=device)
+
+
+@torch.no_grad()
+def scales_in(held: Sequence[Held], places: list[Tensor] | None) -> list[Tensor]:
+    """Move all scales and largest numbers to `places`, in the order that this returned before;
+    without places they stay where they are. Returns where they are."""
+    names = ("scale", "inverse", "amax")
+    here = [getattr(h, name) for h in held for name in names]
+    if places is None:
+        return here
+    torch._foreach_copy_(places, here)
+    for number, h in enumerate(held):
+        h.scale, h.inverse, h.amax = places[len(names) * number : len(names) * (number + 1)]
+    return places
 
 
 def power_of_two(x: Tensor) -> Tensor:

@@ -1,13 +1,13 @@
 """Which runs the study is made of, as data: the most informative ones first.
 
-One model carries it: 8 layers, d 512, 8 heads, 65,536 tokens a step. An `Arm` is a way to train it
-with its own starting values; a `Point` is one run of an arm. Whatever is not nGPT's alone
-(schedules, Muon) is offered to the baselines, too.
+One model carries it: 8 layers, d 512, 8 heads, 65,536 tokens a step; a larger one asks whether the
+answer holds. An `Arm` is a way to train it with its own starting values; a `Point` is one run of an
+arm. Whatever is not nGPT's alone (schedules, Muon, beta2, the final rate) is offered to the
+baselines, too, and each arm is tuned by as many runs as every other.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,15 +15,34 @@ from typing import Any
 
 from spherelm.config import OptimConfig, RunConfig, Schedule, TrainConfig
 from spherelm.config_io import override
-from spherelm.errors import UserError
+from spherelm.measured.settings import unit
 from spherelm.model.config import ModelConfig, ScaleConfig
+from spherelm.paper.named import named
+from spherelm.paper.size import Shape
 
 TOKENS_PER_STEP = 65_536
 VALIDATION_TOKENS = 400_000
 """Of the fixed validation set: as many sequences as fit."""
-LAYERS, WIDTH, HEADS, VOCABULARY = 8, 512, 8, 16_384
+VOCABULARY = 16_384
 WARMUP_SHARE = 0.1
 """GPT's linear warmup; nGPT has none."""
+
+
+SMALL = "8x512"
+SHAPES = {SMALL: Shape(8, 512, 8), "12x768": Shape(12, 768, 12)}
+
+TUNED = {
+    "init": "model.init_std",
+    "warmup": "optim.warmup_steps",
+    "decay": "optim.weight_decay",
+    "s_z": "model.s_z.init",
+    "alpha": "model.alpha_attn.init",
+    "beta2": "optim.beta2",
+    "final": "optim.final_lr",
+}
+"""Values that points change one at a time, each in the unit of `measured.settings`: the deviation
+in 1/sqrt(d_model), the warmup in steps of the run, the final rate in the highest, alpha (both of
+them) in 1/n_layers."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +55,14 @@ class Arm:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the plain model of its architecture, by dotted names."""
     ngpt: bool = False
+    compared: bool = True
+    """Whether it has factors and curves of its own, beside its losses."""
 
 
 _QK = {"model.gpt_qk_norm": True}
 _MUON = {"optim.algorithm": "muon"}
+_TIED = {"model.tie_embeddings": True}
+_FP8 = {"train.precision": "fp8"}
 _GATED = {"optim.algorithm": "gated_adamw"}
 ARMS: dict[str, Arm] = {
     "gpt": Arm("GPT", 2e-3),
@@ -56,7 +79,13 @@ ARMS: dict[str, Arm] = {
     ),
     "ngpt-gated": Arm("nGPT, GatedAdamW", 8e-3, _GATED, ngpt=True),
     "gpt-gated": Arm("GPT, GatedAdamW", 2e-3, _GATED),
+    "ngpt-fp8": Arm("nGPT, fp8", 8e-3, _FP8, ngpt=True, compared=False),
+    "gpt-fp8": Arm("GPT, fp8", 2e-3, _FP8, compared=False),
     "ngpt-cap": Arm("nGPT, angle cap 0.05", 8e-3, {"optim.angle_cap": 0.05}, ngpt=True),
+    "ngpt-no-qk": Arm("nGPT, no QK-norm", 8e-3, {"model.qk_norm": False}, ngpt=True),
+    "ngpt-signed": Arm("nGPT, signed alpha", 8e-3, {"model.signed_alpha": True}, ngpt=True),
+    "ngpt-tied": Arm("nGPT, tied embeddings", 8e-3, _TIED, ngpt=True),
+    "gpt-tied": Arm("GPT, tied embeddings", 2e-3, _TIED),
 }
 
 
@@ -75,6 +104,9 @@ class Point:
     log_rho: float | None = None
     context: int = 4096
     seed: int = 0
+    size: str = SMALL
+    tuned: tuple[tuple[str, float], ...] = ()
+    """Values other than the arm's own, by their names in `TUNED`."""
 
     @property
     def peak(self) -> float:
@@ -83,12 +115,14 @@ class Point:
     @property
     def id(self) -> str:
         """The name of the run's folder: all that distinguishes it."""
-        words = [self.arm, f"{self.context // 1024}k", f"{self.millions}m", self.schedule]
+        size = [] if self.size == SMALL else [self.size]
+        words = [self.arm, *size, f"{self.context // 1024}k", f"{self.millions}m", self.schedule]
         words.append(f"lr{self.peak:g}")
         if self.muon_lr is not None:
             words.append(f"muon{self.muon_lr:g}")
         if self.log_rho is not None:
             words.append(f"rho{self.log_rho:g}")
+        words += [f"{name}{value:g}" for name, value in self.tuned]
         return "-".join((*words, f"s{self.seed}"))
 
     @property
@@ -97,18 +131,18 @@ class Point:
 
     def config(self) -> RunConfig:
         """The whole run, but for the folder of its data."""
-        arm, steps = ARMS[self.arm], self.steps
-        alpha = ScaleConfig(init=1 / LAYERS) if arm.ngpt else ScaleConfig()
+        arm, shape, steps = ARMS[self.arm], SHAPES[self.size], self.steps
+        alpha = ScaleConfig(init=1 / shape.layers) if arm.ngpt else ScaleConfig()
         sequences = TOKENS_PER_STEP // self.context
         run = RunConfig(
             model=ModelConfig(
                 arch="ngpt" if arm.ngpt else "gpt",
                 vocab_size=VOCABULARY,
-                d_model=WIDTH,
-                n_layers=LAYERS,
-                n_heads=HEADS,
+                d_model=shape.width,
+                n_layers=shape.layers,
+                n_heads=shape.heads,
                 context=self.context,
-                init_std=None if arm.ngpt else 1 / math.sqrt(WIDTH),
+                init_std=None if arm.ngpt else 1 / math.sqrt(shape.width),
                 alpha_attn=alpha,
                 alpha_mlp=alpha,
                 s_z=ScaleConfig(init=10.0) if arm.ngpt else ScaleConfig(),
@@ -135,7 +169,17 @@ class Point:
             ),
         )
         rho = {} if self.log_rho is None else {"optim.log_rho": self.log_rho}
-        return override(run, {**arm.fields, **rho})
+        run = override(run, {**arm.fields, **rho})
+        return override(run, {k: v for change in self.tuned for k, v in _fields(*change, run)})
+
+
+def _fields(name: str, value: float, run: RunConfig) -> list[tuple[str, float]]:
+    """The fields of a tuned value, as they are in `run`."""
+    dotted = TUNED[name]
+    own = value * unit(dotted, run)
+    if name == "warmup":
+        return [(dotted, round(own))]
+    return [(dotted, own), *([("model.alpha_mlp.init", own)] if name == "alpha" else [])]
 
 
 def rehearsed(run: RunConfig) -> RunConfig:
@@ -148,33 +192,65 @@ def rehearsed(run: RunConfig) -> RunConfig:
     return override(run, fields)
 
 
+BOTH = ("ngpt", "gpt")
+LEADERS = (*BOTH, "ngpt-muon", "gpt-qk-muon")
+LADDERS: dict[bool, dict[str, tuple[float, float]]] = {
+    False: {"init": (0.45, 2.0), "warmup": (0.05, 0.2), "decay": (0.03, 0.3)},
+    True: {"s_z": (5.0, 20.0), "alpha": (0.5, 2.0), "warmup": (0.05, 0.1)},
+}
+"""By whether it is an nGPT: the neighbours of an arm's own values, as many for each. A deviation of
+0.45/sqrt(512) is the paper's 0.02."""
+
+
 def _queue() -> list[Point]:
-    """First what each arm, schedule and recipe gives, then curves over tokens, seeds and 1k."""
-    both = ("ngpt", "gpt")
+    """What each arm and schedule gives; rates; tuned values; then curves over tokens, seeds, other
+    contexts, recipes, eight-bit products, and the larger model."""
     arms = [
         *(Point(arm, 92) for arm in ("ngpt", "gpt", "gpt-qk", "gpt-muon", "ngpt-muon")),
-        *(Point(arm, 46) for arm in both),
-        *(Point(arm, 46, "log") for arm in both),
-        *(Point(arm, 46, "wsd") for arm in both),
+        *(Point(arm, 46) for arm in BOTH),
+        *(Point(arm, 46, "log") for arm in BOTH),
+        *(Point(arm, 46, "wsd") for arm in BOTH),
         Point("gpt-qk-muon", 92),
         Point("gpt-muon", 92, muon_lr=4e-3),
         *(Point(arm, 46) for arm in ("ngpt-muon", "gpt-qk-muon")),
-        *(Point(arm, 46) for arm in ("ngpt-lgp", "ngpt-gated", "ngpt-cap", "gpt-gated")),
-        *(Point(arm, 46, "cosine") for arm in both),
+        *(Point(arm, 46, "cosine") for arm in BOTH),
     ]
     rates = [
-        *(Point("ngpt-muon", 46, muon_lr=lr) for lr in rates_around(8e-3)),
-        *(Point("gpt-qk-muon", 46, muon_lr=lr) for lr in rates_around(4e-3)),
-        *(Point(arm, 46, lr=lr) for arm in both for lr in rates_around(ARMS[arm].lr)),
+        *(Point(arm, 184, lr=ARMS[arm].lr / 2) for arm in BOTH),
+        *(Point(arm, 184, lr=ARMS[arm].lr * 2) for arm in BOTH),
+        *(Point(arm, 92, lr=lr) for arm in BOTH for lr in rates_around(ARMS[arm].lr)),
+        *(Point(arm, 46, lr=lr) for arm in BOTH for lr in rates_around(ARMS[arm].lr)),
+        *(
+            Point(arm, 46, muon_lr=lr)
+            for arm in ("ngpt-muon", "gpt-qk-muon")
+            for lr in rates_around(ARMS[arm].lr)
+        ),
         *(Point("gpt-qk", 46, lr=lr) for lr in (2e-3, 4e-3, 8e-3)),
     ]
-    leaders = (*both, "ngpt-muon", "gpt-qk-muon")
-    longer = [Point(arm, tokens) for tokens in (184, 368) for arm in leaders]
-    seeds = [
-        Point(arm, tokens, seed=seed) for tokens in (92, 184) for seed in (1, 2) for arm in leaders
+    tuned = [
+        Point(arm, 46, tuned=((name, value),))
+        for arm in LEADERS
+        for name, values in LADDERS[ARMS[arm].ngpt].items()
+        for value in values
     ]
-    short = [Point(arm, tokens, context=1024) for tokens in (46, 92, 184) for arm in both]
-    return arms + rates + longer + seeds + short
+    longer = [Point(arm, tokens) for tokens in (184, 368) for arm in LEADERS]
+    halved = [Point(arm, 368, lr=ARMS[arm].lr / 2) for arm in LEADERS]
+    seeds = [
+        Point(arm, tokens, seed=seed) for tokens in (92, 184) for seed in (1, 2) for arm in LEADERS
+    ]
+    contexts = [
+        *(Point(arm, tokens, context=1024) for tokens in (46, 92, 184) for arm in BOTH),
+        *(Point(arm, 92, context=8192) for arm in LEADERS),
+    ]
+    recipes = [
+        *(Point(arm, 46) for arm in ("ngpt-lgp", "ngpt-gated", "ngpt-cap", "gpt-gated")),
+        *(Point(arm, 46) for arm in ("ngpt-no-qk", "ngpt-signed", "ngpt-tied", "gpt-tied")),
+        *(Point(arm, 46, tuned=(("beta2", 0.99),)) for arm in BOTH),
+        *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in BOTH),
+    ]
+    rounded = [Point(f"{arm}-fp8", 92, seed=seed) for seed in range(3) for arm in BOTH]
+    larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
+    return arms + rates + tuned + longer + halved + seeds + contexts + recipes + rounded + larger
 
 
 def rates_around(lr: float) -> tuple[float, float]:
@@ -186,9 +262,6 @@ GRID: tuple[Point, ...] = tuple(_queue())
 """Every run, in the order in which they are made."""
 
 
-def chosen(pattern: str) -> list[Point]:
-    """The points whose id matches a pattern of the shell, such as 'ngpt-4k-92m-*'."""
-    found = [point for point in GRID if fnmatch.fnmatchcase(point.id, pattern)]
-    if not found:
-        raise UserError(f"no run is called {pattern!r}; --list names them all")
-    return found
+def chosen(patterns: str) -> list[Point]:
+    """The points that `--only` names."""
+    return named(GRID, patterns, lambda point: point.id, "--list")

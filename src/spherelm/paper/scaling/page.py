@@ -11,15 +11,18 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from spherelm import durable
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.errors import UserError
+from spherelm.measured.settings import recipe_of
 from spherelm.paper import fit, store
-from spherelm.paper.scaling.grid import ARMS
+from spherelm.paper.scaling import settings
+from spherelm.paper.scaling.grid import ARMS, SMALL, TUNED, Point
 from spherelm.paper.store import Record
-from spherelm.plots import markdown, svg
+from spherelm.plots import svg
 from spherelm.plots.chart import Axis, Chart, Role, Series
 
 PAGE = "headline.md"
@@ -31,6 +34,7 @@ class Best:
     """The best setting of an arm at a budget: the final loss of each of its seeds."""
 
     arm: str
+    size: str
     context: int
     tokens: int
     runs: tuple[Record, ...]
@@ -56,56 +60,71 @@ def arm_of(run: RunConfig) -> str:
     return max(fits, key=lambda name: len(ARMS[name].fields))
 
 
+def size_of(run: RunConfig) -> str:
+    """The name of a run's model in `SHAPES`."""
+    return f"{run.model.n_layers}x{run.model.d_model}"
+
+
+def _settings(bests: Sequence[Best]) -> list[tuple[str, int]]:
+    """Sizes and contexts that were measured, the study's own size first."""
+    return sorted({(b.size, b.context) for b in bests}, key=lambda s: (s[0] != SMALL, *s))
+
+
 def best_settings(records: Sequence[Record]) -> list[Best]:
-    """For each arm, context and budget, the setting with the lowest mean loss over its seeds."""
-    settings: dict[tuple[str, int, int], dict[str, list[Record]]] = {}
+    """For each arm that is compared, context and budget, the setting with the lowest mean loss over
+    its seeds."""
+    settings: dict[tuple[str, str, int, int], dict[str, list[Record]]] = {}
     for record in records:
-        if record.finished:
-            key = (arm_of(record.config), record.config.model.context, record.tokens)
+        arm = arm_of(record.config)
+        if record.finished and ARMS[arm].compared:
+            model = record.config.model
+            key = (arm, size_of(record.config), model.context, record.tokens)
             setting = record.id.rpartition("-s")[0]
             settings.setdefault(key, defaultdict(list))[setting].append(record)
     found = []
-    for (arm, context, tokens), runs in settings.items():
+    for key, runs in settings.items():
         best = min(runs.values(), key=lambda seeds: statistics.fmean(r.loss for r in seeds))
-        found.append(Best(arm, context, tokens, tuple(best)))
-    return sorted(found, key=lambda b: (list(ARMS).index(b.arm), b.context, b.tokens))
+        found.append(Best(*key, tuple(best)))
+    order = list(ARMS)
+    return sorted(found, key=lambda b: (order.index(b.arm), b.size, b.context, b.tokens))
 
 
 # --- tables --------------------------------------------------------------------------------------
 
 
-_RUN = ("context", "tokens", "arm", "schedule", "rate", "seed", "final loss", "seconds of steps")
-_FACTOR = (
-    *("context", "baseline", "arm", "tokens", "loss", "seeds"),
-    *("it needs", "factor", "90 %"),
-)
-"""The columns of the tables."""
-
-
 def tables(records: Sequence[Record]) -> str:
     """All tables of the page, as Markdown."""
-    return "\n".join(
-        (
-            "Every run, best first within its context and budget:\n",
-            markdown.table(_RUN, _run_rows(records)),
-            "\nTokens that a baseline needs for the loss at which another arm ends, for every "
-            "baseline\nwith two budgets or more:\n",
-            markdown.table(_FACTOR, _factor_rows(best_settings(records))),
-        )
-    )
+    return "\n".join((*_run_rows(records), "", *_factor_rows(best_settings(records))))
 
 
-def _run_rows(records: Sequence[Record]) -> Iterator[list[str]]:
-    ranked = sorted(
-        records,
-        key=lambda r: (r.config.model.context, r.tokens, not r.finished, r.curve[-1:][0][1:]),
-    )
+def _run_rows(records: Sequence[Record]) -> Iterator[str]:
+    yield "Every run, best first within its context and budget:"
+    yield ""
+    yield "| model | context | tokens | arm | schedule | rate | seed | final loss | steps, s |"
+    yield "|---|---|---|---|---|---|---|---|---|"
+
+    def rank(r: Record) -> tuple[Any, ...]:
+        size = size_of(r.config)
+        end = (r.tokens, not r.finished, r.curve[-1:][0][1:])
+        return size != SMALL, size, r.config.model.context, *end
+
+    ranked = sorted(records, key=rank)
     for record in ranked:
         run = record.config
         loss = f"{record.loss:.3f}" if record.finished else "did not finish"
-        size = f"{run.model.context // 1024}k", f"{record.tokens / 1e6:.0f}M"
-        setting = ARMS[arm_of(run)].title, _schedule(run), _rate(run), f"{run.train.seed}"
-        yield [*size, *setting, loss, f"{record.seconds:.0f}"]
+        yield (
+            f"| {size_of(run)} | {run.model.context // 1024}k | {record.tokens / 1e6:.0f}M "
+            f"| {_title(run)} | {_schedule(run)} | {_rate(run)} "
+            f"| {run.train.seed} | {loss} | {record.seconds:.0f} |"
+        )
+
+
+def _title(run: RunConfig) -> str:
+    """The arm, and what a run has in place of the arm's own values."""
+    arm = arm_of(run)
+    usual, own = dict(recipe_of(Point(arm, 92).config())), dict(recipe_of(run))
+    changed = [name for name, field in TUNED.items() if own.get(field) != usual.get(field)]
+    return ", ".join((ARMS[arm].title, *(f"{name} {own[TUNED[name]]:g}" for name in changed)))
 
 
 def _schedule(run: RunConfig) -> str:
@@ -121,27 +140,33 @@ def _rate(run: RunConfig) -> str:
     return f"{optim.lr:g}, Muon {muon:g}"
 
 
-def _factor_rows(bests: Sequence[Best]) -> Iterator[list[str]]:
-    for context in sorted({b.context for b in bests}):
-        here = [b for b in bests if b.context == context]
+def _factor_rows(bests: Sequence[Best]) -> Iterator[str]:
+    yield "Tokens that a baseline needs for the loss at which another arm ends, for every baseline"
+    yield "with two budgets or more:"
+    yield ""
+    yield "| model | context | baseline | arm | tokens | loss | seeds | it needs | factor | 90 % |"
+    yield "|---|---|---|---|---|---|---|---|---|---|"
+    for size, context in _settings(bests):
+        here = [b for b in bests if (b.size, b.context) == (size, context)]
         for name in (name for name, arm in ARMS.items() if not arm.ngpt):
             baseline = {b.tokens: b.losses for b in here if b.arm == name}
             for b in here if len(baseline) > 1 else ():
                 if b.arm != name:
-                    arms = f"{context // 1024}k", ARMS[name].title, ARMS[b.arm].title
-                    end = f"{b.tokens / 1e6:.0f}M", f"{b.loss:.3f}", f"{len(b.runs)}"
-                    yield [*arms, *end, *_factor(baseline, b)]
+                    yield (
+                        f"| {size} | {context // 1024}k | {ARMS[name].title} | {ARMS[b.arm].title} "
+                        f"| {b.tokens / 1e6:.0f}M | {b.loss:.3f} | {len(b.runs)} "
+                        f"| {_factor(baseline, b)} |"
+                    )
 
 
-def _factor(baseline: fit.Losses, best: Best) -> tuple[str, str, str]:
-    """What the baseline needs, over the other's tokens, and the interval of that."""
+def _factor(baseline: fit.Losses, best: Best) -> str:
     found = fit.factor(baseline, best.tokens, best.losses)
     if found is None:
         most = max(baseline)
-        return f"over {most / 1e6:.0f}M, not measured", f"over {most / best.tokens:.2f}", "-"
+        return f"over {most / 1e6:.0f}M, not measured | over {most / best.tokens:.2f} | -"
     beyond = " (extrapolated)" if found.extrapolated else ""
     interval = "one seed" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
-    return f"{found.needed / 1e6:.0f}M{beyond}", f"{found.value:.2f}", interval
+    return f"{found.needed / 1e6:.0f}M{beyond} | {found.value:.2f} | {interval}"
 
 
 # --- figures -------------------------------------------------------------------------------------
@@ -152,21 +177,26 @@ _ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
 
 
 def figures(records: Sequence[Record]) -> list[Chart]:
-    """For each context: final loss over tokens of every arm, and the curves of the last budget."""
+    """For each model and context: final loss over tokens of every arm, and the curves of the last
+    budget."""
     bests = best_settings(records)
     found = []
-    for context in sorted({b.context for b in bests}):
-        here, size = [b for b in bests if b.context == context], f"{context // 1024}k"
+    for size, context in _settings(bests):
+        here = [b for b in bests if (b.size, b.context) == (size, context)]
+        what = f"{context // 1024}k context"
+        name = f"{context // 1024}k"
+        if size != SMALL:
+            what, name = f"{size}, {what}", f"{size}-{name}"
         ends = {b.arm: [(e.tokens / 1e6, e.loss) for e in here if e.arm == b.arm] for b in here}
         budgets = sorted({b.tokens / 1e6 for b in here})
         axis = Axis("million tokens", log=True, ticks=[(b, f"{b:.0f}") for b in budgets])
-        title = f"Loss at the end of finished runs, {size} context"
-        found.append(_chart(f"scaling-{size}", title, axis, ends))
+        title = f"Loss at the end of finished runs, {what}"
+        found.append(_chart(f"scaling-{name}", title, axis, ends))
         longest = max(b.tokens for b in here)
         curves = {b.arm: _late(b.runs[0]) for b in here if b.tokens == longest}
-        title = f"The runs of {longest / 1e6:.0f}M tokens, {size} context"
+        title = f"The runs of {longest / 1e6:.0f}M tokens, {what}"
         found.append(
-            _chart(f"curves-{size}", title, Axis("million tokens", from_zero=True), curves)
+            _chart(f"curves-{name}", title, Axis("million tokens", from_zero=True), curves)
         )
     return found
 
@@ -196,7 +226,10 @@ def _late(run: Record) -> list[tuple[float, float]]:
 
 
 def redraw(results: Path) -> list[Path]:
-    """Write the tables and figures in the folder `results` again from its data."""
+    """Write the tables and figures in the folder `results` again from its data.
+
+    Where it is the repository's own, also what `spherelm train` chooses from.
+    """
     records = store.read(results / "data" / "scaling")
     if not any(record.finished for record in records):
         raise UserError(f"{results}/data/scaling holds no finished run to draw")
@@ -210,4 +243,4 @@ def redraw(results: Path) -> list[Path]:
     drawn = {results / f"{c.name}.svg": svg.draw_file(c) for c in figures(records)}
     for path, picture in drawn.items():
         durable.write_text(path, picture)
-    return [page, *drawn]
+    return [page, *drawn, *settings.update(results)]

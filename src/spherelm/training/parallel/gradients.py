@@ -47,9 +47,9 @@ def average_factor_gradients(model: Transformer, processes: Processes) -> None:
 def agree_on_largest(model: Transformer, processes: Processes) -> None:
     """Let the largest numbers that eight-bit products have met be those of all processes, so that
     all go on with the same scales, and a checkpoint has no one process's."""
-    held = list(held_by(model).values())
-    if processes.mesh is None or not held:
+    if processes.mesh is None or model.ops.hold is None:
         return
+    held = list(held_by(model).values())
     flat = torch.cat([h.amax for h in held])
     dist.all_reduce(flat, op=dist.ReduceOp.MAX)
     torch._foreach_copy_([h.amax.data for h in held], list(flat.view(len(held), -1).unbind()))

@@ -35,8 +35,10 @@ def parallelize(model: Transformer, train: TrainConfig, processes: Processes) ->
     if mesh is not None and processes.tensor > 1:
         divide_blocks(model, mesh["tensor"])
     if train.activation_checkpointing:
-        for block in model.blocks:  # keeps only its input; the backward pass computes it again
-            block.forward = partial(checkpoint, block.forward, use_reentrant=False)
+        for block in model.blocks:  # keeps its input alone, and draws nothing
+            block.forward = partial(
+                checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False
+            )
     if train.compile:
         compile_blocks(model)
     if mesh is not None:

@@ -1,0 +1,228 @@
+"""The values that our measurements recommend for a run that names no rate.
+
+The rule, in this order; distances are in doublings, |log2 of a ratio|:
+
+1. Of all settings those of the run's kind (its architecture in any case, then its algorithm and
+   variants: as few fields as possible differ).
+2. Of these the series that is nearest: one model at one context and batch, trained for several
+   numbers of tokens. The distance is the sum of those in parameters of the blocks, context, tokens
+   a step, and of the tokens from the range that the series has. A series of which no two rates
+   were compared counts as `ONE_RATE` further away.
+3. Of its number of tokens nearest to the run's the recipe (schedule, warmup, starting values) with
+   the lowest loss; of a schedule that was asked for, where there is one.
+4. Of that recipe the best rate at each number of tokens: of those tried the one with the lowest
+   loss, or, where rates on both sides of it were tried, the lowest point of the parabola through
+   the three over log rate. Losses are compared on the seeds that all have. Where only one rate was
+   tried nothing is known of the best: such a number of tokens counts only where there is no other.
+5. Between two numbers of tokens a straight line, log rate over log tokens; beyond the first and
+   the last the rate is held.
+
+The rate does not follow width: nuGPT (arXiv 2604.27077) lets it fall with width, with rates by
+kind of parameter (optim.lr_groups), and we have not measured that. alpha and GPT's deviation follow
+depth and width by `settings.unit`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spherelm.config import RunConfig
+from spherelm.config_io import flatten, override, to_dict
+from spherelm.measured.basis import Basis, Optimum, lines
+from spherelm.measured.settings import CHOSEN, Setting, Size, kind_of, measured, unit
+
+ONE_RATE = 2.0
+"""Doublings: as far as 1k is from 4k context."""
+LARGEST_ALPHA = 0.5
+"""Beyond it a block's output would count more than the state that it updates."""
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """A run with the values that our measurements recommend."""
+
+    run: RunConfig
+    chosen: dict[str, Any]
+    """The fields that were chosen, by dotted names."""
+    basis: Basis
+
+    @property
+    def lines(self) -> tuple[str, str]:
+        """What was chosen, and from what, for people to read."""
+        return lines(self.run, self.chosen, self.basis)
+
+
+def recommend(
+    run: RunConfig, given: Collection[str] = (), settings: Sequence[Setting] | None = None
+) -> Recommendation:
+    """`run` with the rate, schedule and starting values that were best in the nearest runs.
+
+    Fields whose dotted names are in `given` stay as they are. See this file's head for the rule.
+    """
+    settings = measured() if settings is None else settings
+    kind = _nearest_kind(settings, run)
+    series = _nearest_series([s for s in settings if s.kind == kind], run)
+    tokens = run.train.steps * run.tokens_per_step
+    asked = run.optim.schedule if "optim.schedule" in given else None
+    best = _best_recipe(series, tokens, asked)
+    optima = _optima([s for s in series if s.recipe == best.recipe])
+    around = _around(optima, tokens)
+    lr, ratio = _between(around, tokens)
+    if "optim.lr" in given:
+        lr = run.optim.lr
+    with_rate = override(run, {"optim.lr": lr, "optim.warmup_steps": 0})
+    values = {name: _absolute(name, value, with_rate) for name, value in best.recipe}
+    values["optim.lr"] = lr
+    if run.optim.algorithm == "muon" and ratio != 1:
+        values["optim.muon_lr"] = _digits(lr * ratio)
+    fields = {name: values[name] for name in CHOSEN if name in values and name not in given}
+    basis = Basis(
+        best.page,
+        best.size,
+        around,
+        _differing(kind, kind_of(run)),
+        dict(best.recipe)["optim.schedule"],
+    )
+    return Recommendation(override(run, fields), fields, basis)
+
+
+def taken_over(own: RunConfig, given: Collection[str]) -> dict[str, Any]:
+    """The chosen fields of a run that is gone on with: they stay as they were."""
+    fields = dict(flatten(to_dict(own)))
+    return {name: fields.get(name) for name in CHOSEN if name not in given}
+
+
+# --- which settings ------------------------------------------------------------------------------
+
+
+def _nearest_kind(settings: Iterable[Setting], run: RunConfig) -> tuple[tuple[str, Any], ...]:
+    wanted = kind_of(run)
+
+    def distance(kind: tuple[tuple[str, Any], ...]) -> tuple[bool, int, bool, str]:
+        unlike = _differing(kind, wanted)
+        return "model.arch" in unlike, len(unlike), "optim.algorithm" in unlike, str(kind)
+
+    return min({s.kind for s in settings}, key=distance)
+
+
+def _differing(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> tuple[str, ...]:
+    """The names that do not have the same value in both."""
+    return tuple(sorted({name for name, _ in set(a) ^ set(b)}))
+
+
+def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting]:
+    wanted, tokens = Size.of(run), run.train.steps * run.tokens_per_step
+
+    def distance(series: Sequence[Setting]) -> tuple[float, bool, Size]:
+        size, budgets = series[0].size, [s.tokens for s in series]
+        pairs = (
+            (size.parameters, wanted.parameters),
+            (size.context, wanted.context),
+            (size.tokens_per_step, wanted.tokens_per_step),
+            (min(max(budgets), max(min(budgets), tokens)), tokens),
+        )
+        far = sum(abs(math.log2(a / b)) for a, b in pairs)
+        alone = not any(len(s.tried) > 1 for s in map(_optimum, _by_budget_and_recipe(series)))
+        return round(far + ONE_RATE * alone, 6), alone, size
+
+    keys = {(s.page, s.size) for s in settings}
+    return min(([s for s in settings if (s.page, s.size) == key] for key in keys), key=distance)
+
+
+def _by_budget_and_recipe(series: Iterable[Setting]) -> list[list[Setting]]:
+    groups: dict[tuple[Any, ...], list[Setting]] = {}
+    for setting in series:
+        groups.setdefault((setting.tokens, setting.recipe), []).append(setting)
+    return list(groups.values())
+
+
+def _best_recipe(series: Sequence[Setting], tokens: int, schedule: str | None) -> Setting:
+    """The best setting at the nearest number of tokens."""
+    asked = [s for s in series if dict(s.recipe)["optim.schedule"] == schedule]
+    series = asked or series
+    nearest = min((s.tokens for s in series), key=lambda t: (abs(math.log(t / tokens)), -t))
+    losses = compared([s for s in series if s.tokens == nearest])
+    return min(losses, key=lambda setting: (losses[setting], setting.rates))
+
+
+def compared(settings: Sequence[Setting]) -> dict[Setting, float]:
+    """The mean loss of each over the seeds that all have, or over all of its own."""
+    shared = set.intersection(*({seed for seed, _ in s.losses} for s in settings))
+    return {
+        s: statistics.fmean(loss for seed, loss in s.losses if seed in shared or not shared)
+        for s in settings
+    }
+
+
+# --- which rate ----------------------------------------------------------------------------------
+
+
+def _optima(settings: Sequence[Setting]) -> list[Optimum]:
+    """The best rate at each number of tokens, of one recipe; where several were tried, if any."""
+    found = sorted(map(_optimum, _by_budget_and_recipe(settings)), key=lambda o: o.tokens)
+    return [o for o in found if len(o.tried) > 1] or found
+
+
+def _optimum(settings: Sequence[Setting]) -> Optimum:
+    """Of the settings of one recipe and number of tokens."""
+    losses = compared(settings)
+    best = min(losses, key=lambda s: (losses[s], s.rates))
+    lr = lowest([(s.lr, loss) for s, loss in losses.items() if s.muon_ratio == best.muon_ratio])
+    ratio = lowest([(s.muon_ratio, loss) for s, loss in losses.items() if s.lr == best.lr])
+    return Optimum(best.tokens, lr, ratio, tuple(sorted({s.rates for s in settings})))
+
+
+def lowest(points: Iterable[tuple[float, float]]) -> float:
+    """Where a loss is lowest, of (rate, loss): the best rate, or the lowest point of the parabola
+    over log rate through it and its neighbours, if it has one on either side.
+
+    That point is never further than half the way to a neighbour: the parabola's slope is that of
+    the chord there, which rises on one side and falls on the other.
+    """
+    points = sorted(points)
+    i = min(range(len(points)), key=lambda i: points[i][1])
+    if i in (0, len(points) - 1):
+        return points[i][0]
+    (a, fa), (b, fb), (c, fc) = ((math.log(x), y) for x, y in points[i - 1 : i + 2])
+    left, right = (fb - fa) / (b - a), (fc - fb) / (c - b)  # below 0, and not below
+    zero = -left / (right - left)  # of the slope, from the middle of a and b to that of b and c
+    return math.exp((a + b) / 2 + zero * (c - a) / 2)
+
+
+def _around(optima: Sequence[Optimum], tokens: int) -> tuple[Optimum, ...]:
+    """The two with `tokens` between them, or the one that is at it or nearest to it."""
+    for before, after in itertools.pairwise(optima):
+        if before.tokens < tokens < after.tokens:
+            return before, after
+    return (min(optima, key=lambda o: abs(math.log(o.tokens / tokens))),)
+
+
+def _between(around: Sequence[Optimum], tokens: int) -> tuple[float, float]:
+    """Rate and Muon's multiple at `tokens`, on the straight line between two in logarithms."""
+    first, last = around[0], around[-1]
+    share = 0.0
+    if first is not last:
+        share = math.log(tokens / first.tokens) / math.log(last.tokens / first.tokens)
+    lr = first.lr ** (1 - share) * last.lr**share
+    ratio = first.muon_ratio ** (1 - share) * last.muon_ratio**share
+    return _digits(lr), _digits(ratio)
+
+
+def _absolute(name: str, value: Any, run: RunConfig) -> Any:
+    """A field of a recipe as it is in `run`."""
+    if isinstance(value, str):
+        return value
+    if name == "optim.warmup_steps":
+        return min(round(value * run.train.steps), run.train.steps - 1)
+    own = _digits(value * unit(name, run))
+    return min(own, LARGEST_ALPHA) if name.startswith("model.alpha") else own
+
+
+def _digits(value: float) -> float:
+    """Three of them: more were not measured."""
+    return float(f"{value:.3g}")

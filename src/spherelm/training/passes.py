@@ -1,0 +1,125 @@
+"""Loss and gradients of a part of a batch; on one GPU launched as a CUDA graph.
+
+A pass of a 0.5B model is some two thousand launches. Where the device is done with them sooner than
+the host has launched them, as it is in eight bits, it waits; a graph is one launch. It is captured
+from a pass as it stands, after some that have compiled what there is to compile, and computes the
+same numbers.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from spherelm.data.loader import Batch
+from spherelm.eval.loss import summed_loss
+from spherelm.model.scaling import begin_step, keep_rounded
+from spherelm.model.transformer import Transformer
+from spherelm.ops.device import in_precision
+from spherelm.ops.names import Precision
+
+WARM_UPS = 2
+"""Passes of a kind before it is captured: the first compiles, and both are steps like any other."""
+
+
+class Kind(NamedTuple):
+    """What is the same in all replays of a graph."""
+
+    shape: torch.Size
+    """Of the tokens."""
+    targets: int
+    """Of a whole step: the loss is their mean."""
+    first: bool
+    """Whether gradients begin with this pass, or are added to those of the passes before."""
+
+
+@dataclass
+class Captured:
+    """A pass as a graph, and the memory that it reads and writes."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    loss: Tensor
+
+
+@dataclass
+class Passes:
+    """Runs the passes of a model's training steps."""
+
+    model: Transformer
+    precision: Precision
+    device: torch.device
+    graphs: bool
+    """Whether to capture them, where they can be."""
+    _seen: Counter[Kind] = field(default_factory=Counter)
+    _captured: dict[Kind, Captured] = field(default_factory=dict)
+    _gradients: list[Tensor | None] = field(default_factory=list)
+    """Where the captured passes leave gradients, parameter by parameter."""
+    _scales: list[Tensor] | None = None
+    """Where the captured passes read the scales of eight-bit products."""
+
+    def __call__(self, part: Batch, targets: int, first: bool) -> Tensor:
+        """Add the gradients of the loss of `part`, a part of a step of so many targets, to those
+        that are there; `first` expects none. Returns that loss, summed over the part's targets, in
+        a tensor that the next call may overwrite."""
+        kind = Kind(part.tokens.shape, targets, first)
+        if self._to_be_captured(kind, part):
+            return self._replay(part, kind)
+        self._keep_rounded(not first)
+        loss = self._run(part, targets)
+        self._keep_rounded(False)
+        return loss
+
+    def _replay(self, part: Batch, kind: Kind) -> Tensor:
+        if kind.first and self._in_8_bits:
+            tokens = part.tokens.numel()
+            self._scales = begin_step(self.model.layers, tokens, self._scales)
+        if kind not in self._captured:
+            self._captured[kind] = self._capture(part, kind)
+        captured = self._captured[kind]
+        captured.batch.tokens.copy_(part.tokens)
+        captured.batch.targets.copy_(part.targets)
+        captured.graph.replay()
+        if kind.first:
+            for parameter, gradient in zip(self.model.parameters(), self._gradients, strict=True):
+                parameter.grad = gradient
+        return captured.loss
+
+    def _run(self, part: Batch, targets: int) -> Tensor:
+        with in_precision(self.precision, self.device):
+            loss = summed_loss(self.model, part)
+        (loss / targets).backward()
+        return loss.detach()
+
+    def _to_be_captured(self, kind: Kind, part: Batch) -> bool:
+        """Masks of documents are made on the host, so such passes are never captured."""
+        if not self.graphs or part.documents is not None or part.position_ids is not None:
+            return False
+        self._seen[kind] += 1
+        # A later part adds to the gradients of the first, wherever that one left them.
+        return self._seen[kind] > WARM_UPS and (kind.first or bool(self._gradients))
+
+    def _capture(self, part: Batch, kind: Kind) -> Captured:
+        self._keep_rounded(True)
+        batch = Batch(part.tokens.clone(), part.targets.clone(), None)
+        graph = torch.cuda.CUDAGraph()
+        pool = next((c.graph.pool() for c in self._captured.values()), None)
+        # Other threads, which read the next batch or write a checkpoint, may go on meanwhile.
+        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+            loss = self._run(batch, kind.targets)
+        self._keep_rounded(False)
+        if kind.first:
+            self._gradients = [p.grad for p in self.model.parameters()]
+        return Captured(graph, batch, loss)
+
+    @property
+    def _in_8_bits(self) -> bool:
+        return self.model.ops.hold is not None
+
+    def _keep_rounded(self, keep: bool) -> None:
+        if self._in_8_bits:
+            keep_rounded(self.model.layers, keep)

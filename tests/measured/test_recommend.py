@@ -1,0 +1,279 @@
+"""The rule that makes a choice from what was measured, on made-up measurements."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from spherelm import presets
+from spherelm.config import RunConfig, TrainConfig
+from spherelm.config_io import flatten, override, to_dict
+from spherelm.measured.recommend import Recommendation, lowest, recommend, taken_over
+from spherelm.measured.settings import CHOSEN, Setting, gather
+from spherelm.model.config import ModelConfig
+
+STEP = 65_536
+LADDER = (1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2)
+losses = st.floats(1.0, 9.0)
+
+
+def a_run(millions: float = 92, **fields: Any) -> RunConfig:
+    """A run of the study's size; `model__n_layers` is model.n_layers."""
+    model = ModelConfig(d_model=512, n_layers=8, n_heads=8, context=4096)
+    steps = round(millions * 1e6 / STEP)
+    run = RunConfig(model=model, train=TrainConfig(steps=steps, batch_size=STEP // 4096))
+    changes = {name.replace("__", "."): value for name, value in fields.items()}
+    if changes.get("model.context"):
+        changes["train.batch_size"] = STEP // changes["model.context"]
+    return override(run, changes)
+
+
+def made_up(*runs: tuple[RunConfig, float]) -> list[Setting]:
+    return gather((run, "page", loss) for run, loss in runs)
+
+
+def sweep(by_budget: Mapping[int, Mapping[float, float]], **fields: Any) -> list[Setting]:
+    """Final losses by rate, at each number of millions of tokens."""
+    return made_up(
+        *(
+            (a_run(millions, optim__lr=lr, **fields), loss)
+            for millions, tried in by_budget.items()
+            for lr, loss in tried.items()
+        )
+    )
+
+
+def rate(run: RunConfig, settings: Sequence[Setting]) -> float:
+    return recommend(run, (), settings).run.optim.lr
+
+
+# --- the best of the rates tried -----------------------------------------------------------------
+
+
+@given(st.lists(losses, min_size=3, max_size=3), st.floats(1.2, 4), st.floats(1.2, 4))
+def test_the_parabola_is_that_of_a_plain_search(
+    ends: list[float], below: float, above: float
+) -> None:
+    """Against a loop over the parabola through the three points."""
+    middle, first, last = sorted(ends)
+    assume(first - middle > 1e-3)
+    xs = [math.log(1e-3) - math.log(below), math.log(1e-3), math.log(1e-3) + math.log(above)]
+    ys = [first, middle, last]
+
+    def parabola(x: float) -> float:
+        return sum(
+            ys[i] * math.prod((x - xs[j]) / (xs[i] - xs[j]) for j in range(3) if j != i)
+            for i in range(3)
+        )
+
+    fine = [xs[0] + (xs[2] - xs[0]) * i / 4000 for i in range(4001)]
+    wanted = min(fine, key=parabola)
+    found = lowest([(math.exp(x), y) for x, y in zip(xs, ys, strict=True)])
+    assert math.log(found) == pytest.approx(wanted, abs=(xs[2] - xs[0]) / 4000)
+
+
+@given(st.dictionaries(st.sampled_from(LADDER), losses, min_size=1))
+def test_it_is_the_best_rate_or_less_than_half_way_to_its_neighbour(
+    tried: dict[float, float],
+) -> None:
+    rates = sorted(tried)
+    best = min(rates, key=lambda lr: tried[lr])
+    i, found = rates.index(best), lowest(tried.items())
+    if i in (0, len(rates) - 1):
+        assert found == best  # nothing is known beyond what was tried
+    else:
+        low, high = math.sqrt(rates[i - 1] * best), math.sqrt(best * rates[i + 1])
+        assert low * (1 - 1e-9) <= found <= high * (1 + 1e-9)
+
+
+def test_equal_losses_are_no_obstacle() -> None:
+    assert lowest([(1e-3, 3.0), (2e-3, 3.0), (4e-3, 3.0)]) == 1e-3
+    assert lowest([(1e-3, 4.0), (2e-3, 3.0), (4e-3, 3.0)]) == pytest.approx(math.sqrt(8e-6))
+    assert lowest([(1e-3, 4.0), (2e-3, 3.0), (4e-3, 4.0)]) == pytest.approx(2e-3)
+
+
+def test_seeds_are_compared_where_all_have_them() -> None:
+    """The better rate has two more runs, from seeds that end higher with every rate."""
+    runs = [(a_run(optim__lr=lr), loss) for lr, loss in ((4e-3, 3.5), (8e-3, 3.4))]
+    runs += [(a_run(optim__lr=8e-3, train__seed=seed), 3.7) for seed in (1, 2)]
+    assert rate(a_run(), made_up(*runs)) == 8e-3
+
+
+# --- between and beyond numbers of tokens --------------------------------------------------------
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from((46, 92, 184, 368)),
+        st.dictionaries(st.sampled_from(LADDER), losses, min_size=1),
+        min_size=1,
+    ),
+    st.floats(5, 3000),
+)
+def test_no_rate_is_chosen_outside_of_those_tried(
+    tried: dict[int, dict[float, float]], millions: float
+) -> None:
+    settings = sweep(tried)
+    found = rate(a_run(millions), settings)
+    rates = [lr for here in tried.values() for lr in here]
+    assert min(rates) <= found <= max(rates)
+    random.Random(0).shuffle(settings)
+    assert rate(a_run(millions), settings) == found  # in whatever order they are
+
+
+def test_between_two_numbers_of_tokens_it_is_a_line_in_logarithms() -> None:
+    both = (8e-3, 2e-3)
+    settings = sweep({46: {both[0]: 4.0, 1.6e-2: 5.0}, 184: {both[1]: 3.4, 8e-3: 3.6}})
+    assert rate(a_run(92), settings) == pytest.approx(4e-3)
+    for millions, wanted in ((46, 8e-3), (184, 2e-3), (5, 8e-3), (5000, 2e-3)):
+        assert rate(a_run(millions), settings) == wanted
+    rates = [rate(a_run(m), settings) for m in range(46, 185, 6)]
+    assert rates == sorted(rates, reverse=True)
+
+
+def test_where_one_rate_was_tried_nothing_is_known_of_the_best() -> None:
+    single = {368: {8e-3: 3.0}}
+    assert rate(a_run(368), sweep(single)) == 8e-3
+    assert rate(a_run(368), sweep({184: {4e-3: 3.4, 8e-3: 3.5}, **single})) == 4e-3
+
+
+# --- which runs ----------------------------------------------------------------------------------
+
+
+def test_a_schedule_wins_by_its_loss_unless_one_is_asked_for() -> None:
+    settings = sweep({46: {8e-3: 4.0}}, optim__schedule="linear")
+    settings += sweep({46: {4e-3: 4.2}}, optim__schedule="wsd")
+    assert recommend(a_run(46), (), settings).run.optim.schedule == "linear"
+    wsd = recommend(a_run(46, optim__schedule="wsd"), {"optim.schedule"}, settings)
+    assert (wsd.run.optim.schedule, wsd.run.optim.lr) == ("wsd", 4e-3)
+    log = recommend(a_run(46, optim__schedule="log"), {"optim.schedule"}, settings)
+    assert (log.run.optim.schedule, log.run.optim.lr) == ("log", 8e-3)
+    assert "another optim.schedule" in log.lines[1]
+
+
+def test_the_kind_comes_before_the_size() -> None:
+    settings = sweep({92: {8e-3: 3.6}}) + sweep({92: {2e-3: 3.4}}, optim__algorithm="muon")
+    far = {"model__n_layers": 30, "model__context": 256}
+    assert rate(a_run(**far), settings) == 8e-3
+    assert rate(a_run(optim__algorithm="muon", **far), settings) == 2e-3
+    capped = recommend(a_run(optim__algorithm="muon", optim__angle_cap=0.1), (), settings)
+    assert capped.run.optim.lr == 2e-3
+    assert capped.basis.unlike == ("optim.angle_cap",)
+    settings += sweep({92: {1e-3: 3.0}}, model__qk_norm=False)  # one field differs, too
+    assert rate(a_run(optim__algorithm="muon", model__qk_norm=False), settings) == 2e-3
+
+
+def test_the_series_is_the_nearest_in_size_and_in_tokens() -> None:
+    """Half as many layers here, twice as many there."""
+    settings = sweep({46: {8e-3: 4.0}, 92: {8e-3: 3.7}}, model__n_layers=4)
+    settings += sweep({184: {4e-3: 3.4}, 368: {4e-3: 3.2}}, model__n_layers=16)
+    assert rate(a_run(92), settings) == 8e-3
+    assert rate(a_run(184), settings) == 4e-3
+    assert rate(a_run(92, model__n_layers=32), settings) == 4e-3
+    assert rate(a_run(184, model__n_layers=2), settings) == 8e-3
+
+
+def test_a_sweep_counts_more_than_a_nearer_single_rate() -> None:
+    """As far as ONE_RATE says: 1k beside 4k, but not 256."""
+    settings = sweep({92: {8e-3: 3.6}}, model__context=1024)
+    settings += sweep({92: {2e-3: 3.5, 4e-3: 3.4, 8e-3: 3.5}})
+    assert rate(a_run(model__context=1024), settings) == 4e-3
+    assert rate(a_run(model__context=256), settings) == 4e-3
+    settings += sweep({92: {1e-3: 3.6}}, model__context=256)
+    assert rate(a_run(model__context=256), settings) == 1e-3
+
+
+def test_muons_rate_is_a_multiple_that_is_tuned_by_itself() -> None:
+    muon: dict[str, Any] = {"optim__algorithm": "muon", "optim__lr": 8e-3}
+    runs = [(a_run(optim__muon_lr=lr, **muon), loss) for lr, loss in ((4e-3, 3.5), (1.6e-2, 3.7))]
+    settings = made_up((a_run(**muon), 3.6), *runs)
+    made = recommend(a_run(optim__algorithm="muon"), (), settings)
+    assert (made.run.optim.lr, made.run.optim.muon_lr) == (8e-3, 4e-3)
+    assert "0.008 and 0.004 for Muon at 92M tokens (best of 3 pairs tried)" in made.lines[1]
+    settings = made_up((a_run(**muon), 3.6))
+    assert recommend(a_run(optim__algorithm="muon"), (), settings).run.optim.muon_lr is None
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def test_starting_values_follow_depth_width_and_steps() -> None:
+    gpt = sweep(
+        {92: {2e-3: 3.9}},
+        model__arch="gpt",
+        model__init_std=1 / math.sqrt(512),
+        optim__warmup_steps=140,
+        optim__weight_decay=0.1,
+        optim__final_lr=2e-4,
+    )
+    wide = a_run(model__arch="gpt", model__d_model=1024, train__steps=50)
+    made = recommend(wide, (), gpt).run
+    assert made.model.init_std == pytest.approx(1 / 32, rel=2e-3)  # three digits
+    assert (made.optim.warmup_steps, made.optim.weight_decay) == (5, 0.1)
+    assert made.optim.final_lr == pytest.approx(made.optim.lr / 10)
+    alphas = {"model__alpha_attn": {"init": 0.125}, "model__alpha_mlp": {"init": 0.125}}
+    ngpt = sweep({92: {8e-3: 3.6}}, model__s_z={"init": 10.0}, **alphas)
+    for layers, alpha in ((8, 0.125), (16, 0.0625), (4, 0.25), (1, 0.5)):
+        model = recommend(a_run(model__n_layers=layers), (), ngpt).run.model
+        assert (model.alpha_attn.init, model.alpha_mlp.init) == (alpha, alpha)
+        assert model.s_z.init == 10
+
+
+@given(st.sets(st.sampled_from(CHOSEN)), st.sampled_from(("gpt", "ngpt")))
+def test_what_is_given_stays_and_what_was_chosen_is_taken_over(given: set[str], arch: str) -> None:
+    run = presets.get(f"{arch}-small")
+    before = dict(flatten(to_dict(run)))
+    made = recommend(run, given)  # from what was really measured
+    after = dict(flatten(to_dict(made.run)))
+    changed = {name for name in after.keys() | before if after.get(name) != before.get(name)}
+    assert changed <= set(made.chosen) <= set(CHOSEN) - given
+    assert override(run, taken_over(made.run, given)) == made.run
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_the_smallest_run_is_sound(arch: str) -> None:
+    run = override(presets.get(f"{arch}-debug"), {"optim.warmup_steps": 0, "train.steps": 1})
+    assert recommend(run).run.optim.warmup_steps == 0
+
+
+# --- words ---------------------------------------------------------------------------------------
+
+
+def told(made: Recommendation) -> str:
+    first, second = made.lines
+    assert "\n" not in first + second
+    return second
+
+
+def test_the_lines_say_what_and_from_what_and_how_far_away() -> None:
+    settings = sweep({92: {2e-3: 3.5, 4e-3: 3.4, 8e-3: 3.5}}, optim__schedule="linear")
+    made = recommend(a_run(), (), settings)
+    assert made.lines[0].startswith(
+        "no rate is given, so chosen from measured runs: optim.lr 0.004, optim.schedule linear"
+    )
+    assert told(made) == (
+        "measured with 8 layers of width 512 in context 4096, 65,536 tokens a step: 0.004 at 92M "
+        "tokens (tried: 0.002, 0.004, 0.008); this run is like those (page)"
+    )
+    far = recommend(a_run(368, model__n_layers=20, model__context=1024), (), settings)
+    assert told(far).endswith(
+        "this run has 2.5 times the parameters in blocks (83.9M), 1/4 of the context (1024), "
+        "4 times the tokens (368M): a guess there (page)"
+    )
+
+
+def test_the_lines_say_where_the_best_was_not_found() -> None:
+    assert "(the only rate tried)" in told(recommend(a_run(), (), sweep({92: {4e-3: 3.4}})))
+    for lr, side in ((1e-3, "below"), (4e-3, "above")):
+        settings = sweep({92: {1e-3: 3.5, 4e-3: 3.5, lr: 3.4}})
+        words = f"{lr:g} at 92M tokens (tried: 0.001, 0.004; the best may lie {side})"
+        assert words in told(recommend(a_run(), (), settings))
+    two = sweep({46: {8e-3: 4.0, 4e-3: 5.0}, 184: {2e-3: 3.4, 4e-3: 3.6}})
+    assert "0.008 at 46M tokens (tried" in told(recommend(a_run(), (), two))
+    assert ") and 0.002 at 184M tokens (tried" in told(recommend(a_run(), (), two))

@@ -1,0 +1,100 @@
+"""What was tried, as the package has it: the records', no more and no less."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+from spherelm import presets
+from spherelm.config_io import override
+from spherelm.errors import UserError
+from spherelm.measured import settings
+from spherelm.measured.settings import gather, kind_of, measured, read, recipe_of, to_json
+from spherelm.paper import store
+from spherelm.paper.scaling import settings as of_records
+from spherelm.paper.scaling.grid import GRID, Point
+
+ROOT = Path(__file__).parents[2]
+AGAIN = "`spherelm reproduce scaling --redraw` writes it again"
+
+
+def test_the_package_has_what_the_records_say() -> None:
+    tried = of_records.tried(ROOT / "docs" / "results")
+    assert settings.FILE.read_text() == to_json(tried), AGAIN
+    assert read() == tried
+    records = [r for r in store.read(of_records.OURS / "data" / "scaling") if r.finished]
+    study = [s for s in measured() if s.page.endswith("headline.md")]
+    losses = sorted(loss for setting in study for _, loss in setting.losses)
+    assert losses == pytest.approx(sorted(r.loss for r in records), abs=1e-6)  # as it is rounded
+    assert {dict(s.kind)["model.arch"] for s in measured()} == {"gpt", "ngpt"}
+
+
+def test_seeds_are_one_setting_and_all_else_is_not() -> None:
+    runs = {point.config(): 3.0 + point.seed for point in GRID}
+    runs = {r: y for r, y in runs.items() if r.optim.muon_lr != r.optim.lr}  # the same as unset
+    found = gather((run, "page", loss) for run, loss in runs.items())
+    of_seed_0 = {override(run, {"train.seed": 0}) for run in runs}
+    assert len(found) == len(of_seed_0) < len(runs)
+    assert ((0, 3.0), (1, 4.0), (2, 5.0)) in {setting.losses for setting in found}
+
+
+def test_budgets_share_a_recipe() -> None:
+    """Steps are rounded to whole ones: the share of the warmup is not."""
+    for arm in ("gpt", "ngpt"):
+        runs = [Point(arm, millions).config() for millions in (46, 92, 184, 368)]
+        assert len({recipe_of(run) for run in runs}) == 1
+        recipe = dict(recipe_of(runs[0]))
+        assert ("model.init_std" in recipe) == ("optim.weight_decay" in recipe) == (arm == "gpt")
+        assert ("model.s_z.init" in recipe) == (arm == "ngpt")
+
+
+def test_values_are_told_in_units_that_carry_over() -> None:
+    run = override(
+        presets.get("gpt-nano"),
+        {"model.init_std": 0.5 / math.sqrt(128), "optim.final_lr": 4e-4, "optim.schedule": "log"},
+    )
+    recipe = dict(recipe_of(run))
+    assert recipe["optim.warmup_steps"] == 0.4
+    assert recipe["model.init_std"] == 0.5
+    assert recipe["optim.final_lr"] == 0.2
+    assert recipe["optim.log_rho"] == 0.1
+    assert "optim.decay_share" not in recipe
+    assert dict(recipe_of(presets.get("ngpt-nano")))["model.alpha_mlp.init"] == 1.6
+
+
+def test_size_and_chosen_values_are_of_no_kind() -> None:
+    run = presets.get("ngpt-nano")
+    assert kind_of(run) == (("model.arch", "ngpt"),)
+    other = {"model.d_model": 768, "model.n_heads": 12, "optim.lr": 1e-3, "model.s_z.init": 1.0}
+    assert kind_of(override(run, other)) == kind_of(run)
+    muon = override(run, {"optim.algorithm": "muon", "model.qk_norm": False})
+    assert kind_of(muon) == (
+        ("model.arch", "ngpt"), ("model.qk_norm", False), ("optim.algorithm", "muon"),
+    )  # fmt: skip
+
+
+def test_a_folder_of_somebody_else_leaves_the_package_alone(tmp_path: Path) -> None:
+    before = settings.FILE.read_bytes()
+    assert of_records.update(tmp_path) == []
+    assert settings.FILE.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("{}", "is not a spherelm measurements"),
+        ('{"format": "spherelm measurements", "version": 2}', "is of version 2"),
+        ('{"format": "spherelm measurements", "version": 1}', "has no 'settings'"),
+        (
+            '{"format": "spherelm measurements", "version": 1, "settings": [{"lr": 1}]}',
+            "a line that is no setting",
+        ),
+    ],
+)
+def test_a_damaged_file_is_one_line(text: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "measured.json").write_text(text)
+    with pytest.raises(UserError, match=says) as error:
+        read(tmp_path / "measured.json")
+    assert "\n" not in str(error.value)
