@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
-import json
 import math
-from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,23 +17,17 @@ import pytest
 import torch
 from torch import Tensor
 
-from spherelm import ModelConfig, Transformer, __version__
-from spherelm.cli import main
+from spherelm import ModelConfig, Transformer
 from spherelm.data.tokenizer import ByteTokenizer
-from spherelm.eval import harness
+from spherelm.eval.answers import MAX_NEW_TOKENS, Answers
 from spherelm.eval.harness import (
     FEWSHOT_SEED,
-    MAX_NEW_TOKENS,
-    Answers,
     _templates_compiled_once,
     average_accuracy,
     evaluate_task,
     harness_model,
 )
-from spherelm.eval.journal import Journal
 from spherelm.eval.tasks import PAPER_TASKS, choose_tasks
-from spherelm.generation.engine import Engine
-from spherelm.generation.text import generate_text
 from spherelm.hf.export import export_to_hf
 from tests.eval.task_files import ARC, HELLASWAG, LAMBADA, WINOGRANDE, write_task_files
 from tests.saved_runs import byte_model, write_run
@@ -202,28 +194,6 @@ def test_settings_are_the_harness_s_own() -> None:
     assert HFLM.max_gen_toks.fget(None) == MAX_NEW_TOKENS
 
 
-def test_a_prompt_leaves_room_for_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a context of 64, ten tokens for the answer; half of it where more are asked for."""
-    asked: list[tuple[list[list[int]], int]] = []
-
-    def note(engine: Engine, tokenizer: Any, prompts: Any, **settings: Any) -> list[str]:
-        asked.append((prompts, settings["max_new_tokens"]))
-        return generate_text(engine, tokenizer, prompts, **settings)
-
-    monkeypatch.setattr(harness, "generate_text", note)
-    prompt = "one prompt that is longer than the context " * 3
-    for budget in (10, 50):
-        settings = {"until": ["\0"], "max_gen_toks": budget}
-        (text,) = answers(byte_model(context=64)).texts([(prompt, settings)])
-        assert text
-    ids = BYTES.encode(prompt)
-    assert asked == [([ids[-54:]], 10), ([ids[-32:]], 32)]
-
-
-def answers(model: Transformer, journal: Journal | None = None) -> Answers:
-    return Answers(model, BYTES, 2, None, Journal() if journal is None else journal)
-
-
 def test_a_template_is_compiled_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import lm_eval.utils
 
@@ -252,160 +222,3 @@ def test_a_harness_without_templates_is_left_alone() -> None:
     other = SimpleNamespace(utils=SimpleNamespace())
     with _templates_compiled_once(other):
         assert vars(other.utils) == {}
-
-
-@pytest.mark.parametrize("batch_size", [1, 3, 16])
-def test_a_batch_answers_as_each_question_alone(batch_size: int) -> None:
-    """Lengths around the multiples that batches are filled up to, and around the context."""
-    model = byte_model(context=80)  # no multiple of 32
-    numbers = torch.Generator().manual_seed(3)
-    sizes = [(1, 1), (5, 2), (30, 2), (31, 2), (32, 1), (60, 5), (64, 9), (78, 2), (79, 2)]
-    sizes += [(90, 3), (1, 80), (3, 100)]
-    pairs = []
-    for n_context, n_target in sizes:
-        ids = torch.randint(256, (n_context + n_target,), generator=numbers).tolist()
-        pairs.append((ids[:n_context], ids[n_context:]))
-    with torch.no_grad():
-        best = [model(torch.tensor([c]))[0, -1].argmax().item() for c, _ in pairs[:6]]
-    pairs += [(c, [int(token)]) for (c, _), token in zip(pairs, best, strict=False)]
-
-    asked = Answers(model, BYTES, batch_size, None, Journal()).loglikelihoods(pairs)
-    for (context, target), (value, greedy) in zip(pairs, asked, strict=True):
-        window = (context + target)[-81:]
-        scored = window[-min(len(target), len(window) - 1) :]
-        with torch.no_grad():
-            logp = model(torch.tensor([window[:-1]]))[0].log_softmax(-1)[-len(scored) :]
-        expected = sum(float(row[token]) for row, token in zip(logp, scored, strict=True))
-        # float32: sums of up to 80 numbers in another order.
-        assert math.isclose(value, expected, rel_tol=1e-5)
-        assert greedy is (logp.argmax(-1).tolist() == scored)
-    assert {greedy for _, greedy in asked} == {True, False}
-
-
-def test_batches_have_few_shapes() -> None:
-    model = byte_model(context=80)
-    shapes = set()
-    model.register_forward_pre_hook(lambda _, inputs: shapes.add(inputs[0].shape[1]))
-    answers(model).loglikelihoods([([1] * n, [2]) for n in range(1, 100)])
-    assert shapes == {32, 64, 80}
-
-
-def test_what_does_not_fit_is_cut_off_on_the_left() -> None:
-    model = byte_model(context=16)
-    context, target = list(range(40)), [7, 8, 9]
-    ((value, _),) = answers(model).loglikelihoods([(context, target)])
-    with torch.no_grad():
-        logp = model(torch.tensor([[*context, *target][-17:-1]]))[0].log_softmax(-1)
-    expected = sum(float(logp[-3 + i, t]) for i, t in enumerate(target))
-    assert math.isclose(value, expected, rel_tol=1e-5)
-
-
-def test_rolling_likelihood_is_the_loss_of_the_text() -> None:
-    from spherelm.eval.loss import text_loss
-
-    model, text = byte_model(context=16), "a text of more than sixteen bytes"
-    measured = text_loss(model, BYTES, [text])
-    total = answers(model).rolling(text)
-    assert math.isclose(total, -measured.loss * measured.tokens, rel_tol=1e-5)
-
-
-def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, file = byte_model(), tmp_path / "answers.jsonl"
-    pairs = [([1, 2, i], [i, 5]) for i in range(7)]
-    expected = answers(model).loglikelihoods(pairs)
-    journal = Journal(file, "m")
-    answers(model, journal).loglikelihoods(pairs[:5])
-    journal.close()
-    with open(file, "a") as broken:
-        broken.write('{"question": "cut sho')
-    journal = Journal(file, "m")
-    asked = []
-    resumed = answers(model, journal)
-    score = resumed._score
-    monkeypatch.setattr(Answers, "_score", lambda _, batch: asked.extend(batch) or score(batch))
-    assert resumed.loglikelihoods(pairs) == expected
-    assert len(asked) == 2
-    journal.close()
-    other = Journal(file, "n")
-    assert not other, "answers of another model"
-    other["q"] = 1
-    other.close()
-    assert len(Journal(file, "m")) == 7
-    assert dict(Journal(file, "n")) == {"q": 1}
-
-
-def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    data = str(write_task_files(tmp_path / "data"))
-    run = str(write_run(tmp_path / "run", byte_model()))
-    out = tmp_path / "out"
-    arguments = ["eval", "tasks", run, "--tasks", "wsc273,lambada_openai", "--data", data]
-    options = ["--limit", "2", "--device", "cpu", "--out", str(out), "--json"]
-    assert main([*arguments, *options]) == 0
-    report = json.loads(capsys.readouterr().out)
-    (model,) = report["models"]
-    assert model["tasks"]["wsc273"]["examples"] == 2
-    assert model["average_accuracy"] is None
-    environment = model["environment"]
-    assert environment["checkpoint"] == next((tmp_path / "run" / "checkpoints").iterdir()).name
-    assert (environment["dtype"], environment["batch_size"]) == ("float32", 16)
-    assert environment["spherelm"] == __version__
-    assert environment["torch"] == torch.__version__
-    assert environment["lm_eval"] == version("lm_eval")
-    assert "thread" in environment["device"]
-    kept = (out / "answers.jsonl").read_text()
-    assert main([*arguments, *options]) == 0
-    assert json.loads(capsys.readouterr().out) == report
-    assert (out / "answers.jsonl").read_text() == kept
-    assert json.loads((out / "tasks.json").read_text()) == report
-    # Answers in another precision are other answers; those before are kept beside them.
-    assert main([*arguments, *options, "--dtype", "bf16"]) == 0
-    (other,) = json.loads(capsys.readouterr().out)["models"]
-    assert other["environment"]["dtype"] == "bfloat16"
-    both = (out / "answers.jsonl").read_text()
-    assert both.startswith(kept)
-    assert len(both) > 1.5 * len(kept)
-
-
-def test_several_models_in_one_table(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    write_task_files(tmp_path / "data")
-    write_run(tmp_path / "one", byte_model())
-    write_run(tmp_path / "two", byte_model(n_layers=1))
-    arguments = ["eval", "tasks", "--tasks", "wsc273,lambada_openai", "--data", "data"]
-    arguments += ["--limit", "2", "--device", "cpu", "--out", "out"]
-    alone = []
-    for run in ("one", "two"):
-        assert main([*arguments[:2], run, *arguments[2:], "--json"]) == 0
-        alone += json.loads(capsys.readouterr().out)["models"]
-    assert main([*arguments[:2], "one", "two", *arguments[2:], "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["models"] == alone
-    for columns in ("200", "44"):
-        monkeypatch.setenv("COLUMNS", columns)
-        assert main([*arguments[:2], "one", "two", *arguments[2:]]) == 0
-        shown = capsys.readouterr().out
-        assert max(map(len, shown.split("\n"))) <= int(columns)
-        for model in alone:
-            assert f"{model['tasks']['lambada_openai']['perplexity']:.4f}" in shown
-    assert main([*arguments[:2], "one", "missing", *arguments[2:]]) == 2
-    said = capsys.readouterr()
-    assert "missing" in said.err
-    assert len(said.err.splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--tasks", "nonsense"], "there is no task 'nonsense'"),
-        (["--limit", "0"], "--limit must be a whole number of at least 1"),
-        (["--data", "nowhere"], "cannot read the task file"),
-    ],
-)
-def test_mistakes_end_in_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["eval", "tasks", "run", *arguments]) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len(error.splitlines()) == 1

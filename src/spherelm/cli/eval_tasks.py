@@ -106,7 +106,8 @@ def _measure(
 ) -> tuple[list[TaskScore], dict[str, Any]]:
     """The scores, and what it takes to measure them again: versions, precision, batches."""
     from spherelm.bench.report import environment
-    from spherelm.eval.harness import Answers, evaluate_task, harness_model
+    from spherelm.eval.answers import Answers
+    from spherelm.eval.harness import evaluate_task, harness_model
     from spherelm.saved import find_tokenizer, read_weights, reading, to_device
 
     device, dtype = flags.execution()

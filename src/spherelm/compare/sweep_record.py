@@ -12,6 +12,7 @@ from spherelm import durable
 from spherelm.compare.sweep_grid import GRIDS, Grid, Setting, Trial, describe, moved
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
+from spherelm.plots import markdown
 
 
 class Record:
@@ -89,21 +90,16 @@ def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid] = GRIDS) -> s
             yield [describe(setting), _cell(means[setting]), _losses(losses)]
 
     head = ["best setting", "losses that chose it", "from fresh seeds", "mean", "deviation"]
-    tables = [_table(head, map(winner, grids))]
+    tables = [markdown.table(head, map(winner, grids))]
     for arch, grid in grids.items():
         head = [f"{arch}: one value moved, the others as above", "below", "best", "above"]
         rows = ([name, *(around(arch, name, step) for step in (-1, 0, 1))] for name in grid)
-        tables.append(_table(head, rows))
-    columns = ["mean", "losses by seed"]
-    tables += [_table([f"{arch}: all settings", *columns], ranked(arch)) for arch in grids]
-    return "\n".join(tables)
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Markdown."""
-    lines = [head, *rows]
-    written = [f"| {' | '.join(line)} |\n" for line in lines]
-    return "".join([written[0], "|---" * len(head) + "|\n", *written[1:]])
+        tables.append(markdown.table(head, rows))
+    tables += [
+        markdown.table([f"{arch}: all settings", "mean", "losses by seed"], ranked(arch))
+        for arch in grids
+    ]
+    return "\n\n".join(tables) + "\n"
 
 
 def _losses(losses: Iterable[float]) -> str:

@@ -68,12 +68,12 @@ def torchrun(point: Point, job: Job, out: str, data: str | None) -> str:
     preset = f"{point.arch}-{preset_of(point)}"
     words = ["torchrun", f"--nnodes={NODES}", f"--nproc-per-node={GPUS_A_NODE}"]
     words += ["--rdzv-backend=c10d", "--rdzv-endpoint=$HOST:29500", "-m", "spherelm", "train"]
-    words += ["--preset", preset, *_flags(job.config, presets.get(preset), point)]
+    words += ["--preset", preset, *_flags(job.config, presets.get(preset))]
     words += ["--data", data or "DATA", "--out", f"{out}/runs/{job.id}", "--resume", "auto"]
     return shlex.join(words).replace("'--rdzv-endpoint=$HOST:29500'", "--rdzv-endpoint=$HOST:29500")
 
 
-def _flags(run: RunConfig, preset: RunConfig, point: Point) -> list[str]:
+def _flags(run: RunConfig, preset: RunConfig) -> list[str]:
     """What differs from the preset, as flags of `spherelm train`."""
     before = dict(flatten(to_dict(preset)))
     # A device of the 64 has eight sequences of a batch: fewer than the preset puts into a pass.

@@ -14,7 +14,7 @@ from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.size import Size
 from spherelm.paper.store import Record
-from spherelm.plots import svg
+from spherelm.plots import markdown, svg
 from spherelm.plots.chart import Picture
 from spherelm.plots.page import CLOSING, card, opening, pictures
 
@@ -152,12 +152,11 @@ def _markdown(page: Page) -> Iterator[str]:
     if page.caveat:
         yield f"\nHere: {page.caveat}"
     for table in result.tables:
-        yield f"\n## {table.title}\n"
-        yield f"| {' | '.join(column.head for column in table.columns)} |"
-        yield "|" + "---|" * len(table.columns)
-        for row in table.rows:
-            cells = (c.show(cell) for c, cell in zip(table.columns, row, strict=True))
-            yield f"| {' | '.join(cells)} |"
+        rows = (
+            [c.show(cell) for c, cell in zip(table.columns, row, strict=True)] for row in table.rows
+        )
+        head = [column.head for column in table.columns]
+        yield f"\n## {table.title}\n\n{markdown.table(head, rows)}"
     for each in result.figures:
         yield f"\n## {each.chart.title}\n\n![{each.chart.title}](pictures/{each.chart.name}.svg)"
         yield f"\n{each.caption}"

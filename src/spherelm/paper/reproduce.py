@@ -15,7 +15,7 @@ from spherelm.folders.kinds import REPRODUCE
 from spherelm.paper import overview, render, scores, store
 from spherelm.paper.item import Item
 from spherelm.paper.named import named
-from spherelm.paper.runner import Job, Runner
+from spherelm.paper.runner import Job, Runner, has_ended
 from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench, records_of, runs_of
 
@@ -64,9 +64,13 @@ class Request:
 
     def is_done(self, job: Job) -> bool:
         """Whether a run need not be trained for any of the items that have it."""
-        runner = Runner([], None, runs_of(self.out), records_of(self.out), models=self._with_models)
-        known = self.known is not None and store.has(self.known, job.id)
-        return runner.is_done(job) or (known and job.id not in self._with_models)
+        with_model = job.id in self._with_models
+        known = self.known is not None and store.has(self.known, job.id) and not with_model
+        return known or self.has_ended(job, with_model)
+
+    def has_ended(self, job: Job, with_model: bool) -> bool:
+        """Whether a run has ended in `out`."""
+        return has_ended(job, runs_of(self.out), records_of(self.out), with_model=with_model)
 
     def check(self) -> None:
         """Refuse what cannot be made, before anything is written or trained."""
@@ -149,9 +153,7 @@ def _write_pages(request: Request, say: Callable[[str], None]) -> list[Path]:
     written, left = [], list[str]()
     for item in request.items:
         jobs = item.jobs(request.size)
-        models = [job.id for job in jobs] if item.weights else []
-        runner = Runner([], None, runs_of(request.out), records_of(request.out), models=models)
-        missing = [job for job in jobs if not runner.is_done(job)]
+        missing = [job for job in jobs if not request.has_ended(job, item.weights)]
         if missing:
             left.append(f"{item.name}: {len(missing)} of {len(jobs)} runs are not done yet")
             continue

@@ -30,6 +30,7 @@ from spherelm.errors import UserError
 from spherelm.model.flops import flops_per_token
 from spherelm.paper import store
 from spherelm.runs.run_dir import RunDir
+from spherelm.training.report.reporter import format_seconds
 
 POLL = 0.2
 """Seconds between looks at the processes."""
@@ -103,12 +104,8 @@ class Runner:
         return len(queue)
 
     def is_done(self, job: Job) -> bool:
-        """Whether the run has ended, here or by a `spherelm train` that somebody else started."""
-        run_dir = RunDir(self.out / job.id)
-        trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
-        if store.has_end(self.records, job.id):
-            return trained or job.id not in self.models
-        return trained and _share(run_dir, job) == 1
+        """Whether the run has ended."""
+        return has_ended(job, self.out, self.records, with_model=job.id in self.models)
 
     # --- runs ------------------------------------------------------------------------------------
 
@@ -214,7 +211,7 @@ class Runner:
 
     def _outlook(self, queue: Sequence[Job]) -> str:
         seconds = self._left(queue) / self._speed()
-        return f"{len(queue) + len(self._active)} runs left, about {_in_words(seconds)}"
+        return f"{len(queue) + len(self._active)} runs left, about {format_seconds(seconds)}"
 
     def _tell(self, queue: Sequence[Job]) -> None:
         """How far the runs under way are, and when all will be done."""
@@ -222,6 +219,18 @@ class Runner:
         under_way = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         self.say(f"under way: {under_way}; {self._outlook(queue)}")
         self._told = time.monotonic()
+
+
+def has_ended(job: Job, runs: Path, records: Path, *, with_model: bool) -> bool:
+    """Whether a run has ended, in a queue or by a `spherelm train` that somebody else started.
+
+    `with_model`: its record is not enough, its model must be in `runs`.
+    """
+    run_dir = RunDir(runs / job.id)
+    trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
+    if store.has_end(records, job.id):
+        return trained or not with_model
+    return trained and _share(run_dir, job) == 1
 
 
 def _share(run_dir: RunDir, job: Job) -> float:
@@ -233,12 +242,6 @@ def _share(run_dir: RunDir, job: Job) -> float:
         return float(records.parse(lines[-1], run_dir.metrics)["step"]) / job.config.train.steps
     except (OSError, IndexError, KeyError, UserError):  # not begun, or in the midst of a line
         return 0.0
-
-
-def _in_words(seconds: float) -> str:
-    from spherelm.training.report.reporter import format_seconds
-
-    return format_seconds(seconds)
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ import importlib.util
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,8 @@ def scores(
     asked = _Asked(bench, point)
     with _questions(bench) as folder:
         for task in tasks:
-            known = bench.measured(
-                point,
-                f"task-{task.name}",
-                source_of(bench),
-                lambda task=task: asked.measure(task, folder),  # type: ignore[misc]
-            )
+            measure = partial(asked.measure, task, folder)
+            known = bench.measured(point, f"task-{task.name}", source_of(bench), measure)
             found[task.name] = known[task.metric] * (100 if task.metric == "acc" else 1)
     return found
 
@@ -88,7 +84,8 @@ class _Asked:
 
     @cached_property
     def model(self) -> Any:
-        from spherelm.eval.harness import Answers, harness_model
+        from spherelm.eval.answers import Answers
+        from spherelm.eval.harness import harness_model
 
         model, tokenizer, _ = self.bench.model(self.point)
         return harness_model(Answers(model, tokenizer))

@@ -20,6 +20,7 @@ from spherelm.paper import store
 from spherelm.paper.points import Point
 from spherelm.paper.size import Size
 from spherelm.paper.store import Record
+from spherelm.training.report.reporter import format_seconds
 
 if TYPE_CHECKING:
     import torch
@@ -113,8 +114,6 @@ class Workbench:
 
     def each(self, things: Sequence[P], what: str) -> Iterator[P]:
         """`things` one by one, with a line now and then on how far that is."""
-        from spherelm.training.report.reporter import format_seconds
-
         began = told = time.monotonic()
         for done, thing in enumerate(things):
             now = time.monotonic()

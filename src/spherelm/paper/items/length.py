@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from spherelm.errors import UserError
@@ -27,22 +29,21 @@ KINDS: dict[str, tuple[Arch, str]] = {
     "nGPT": ("ngpt", BASELINE),
     "nGPT without QK-norm": ("ngpt", NO_QK_NORM),
 }
+CURVES: dict[tuple[str, Context], Point] = {
+    (name, context): Point(arch, context=context, variant=variant)
+    for context in CONTEXTS
+    for name, (arch, variant) in KINDS.items()
+}
+_SAID = {
+    "GPT": "rises dramatically",
+    "nGPT": "stable",
+    "nGPT without QK-norm": "between the two",
+}
+"""What the paper reads off its figure."""
 SHORT = {"nGPT without QK-norm": "no QK"}
 BUILT_IN = "validation text of the built-in corpus"
 BOOKS = 8
 """Stretches of the built-in corpus that stand for books."""
-
-
-def _curves(size: Size) -> dict[tuple[str, Context], Point]:
-    return {
-        (name, context): Point(arch, context=context, variant=variant)
-        for context in CONTEXTS
-        for name, (arch, variant) in KINDS.items()
-    }
-
-
-def _points(size: Size) -> Sequence[Point]:
-    return list(_curves(size).values())
 
 
 def _lengths(size: Size) -> list[int]:
@@ -53,13 +54,9 @@ def _lengths(size: Size) -> list[int]:
 def _make(bench: Workbench) -> Result:
     lengths = _lengths(bench.size)
     found: dict[tuple[str, Context], dict[str, Any]] = {}
-    for (name, context), point in bench.each(list(_curves(bench.size).items()), "models read"):
-        found[name, context] = bench.measured(
-            point,
-            "length",
-            _source(bench),
-            lambda p=point: _measure(bench, p, lengths),  # type: ignore[misc]
-        )
+    for (name, context), point in bench.each(list(CURVES.items()), "models read"):
+        measure = partial(_measure, bench, point, lengths)
+        found[name, context] = bench.measured(point, "length", _source(bench), measure)
     columns = [
         Column("model"),
         Column("trained at", "tokens"),
@@ -94,20 +91,11 @@ def _make(bench: Workbench) -> Result:
     )
 
 
-_SAID = {
-    "GPT": "rises dramatically",
-    "nGPT": "stable",
-    "nGPT without QK-norm": "between the two",
-}
-
-
 def _source(bench: Workbench) -> str:
     return BUILT_IN if bench.books is None else f"the books in {bench.books.resolve()}"
 
 
 def _measure(bench: Workbench, point: Point, lengths: Sequence[int]) -> dict[str, Any]:
-    import dataclasses
-
     from spherelm.eval.length import length_curve
     from spherelm.ops.device import in_precision
 
@@ -140,8 +128,6 @@ def _chart(
     names: Sequence[str],
     found: dict[tuple[str, Context], dict[str, Any]],
 ) -> Chart:
-    import dataclasses
-
     from spherelm.eval.length import chart_of
 
     curves = [
@@ -164,7 +150,7 @@ ITEM = Item(
     "Figure 14",
     "Perplexity beyond the length of training",
     "perplexity on long texts from 1k to 32k of GPT, nGPT and nGPT without QK-norm",
-    _points,
+    lambda size: list(CURVES.values()),
     _make,
     books=True,
 )

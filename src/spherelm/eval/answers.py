@@ -1,0 +1,136 @@
+"""A model's answers to the questions of lm-evaluation-harness, kept in a journal as they come."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from spherelm.data.tokenizer import Tokenizer
+from spherelm.eval.journal import Journal, digest
+from spherelm.generation.engine import Engine
+from spherelm.generation.sampling import Sampling
+from spherelm.generation.text import encode_prompt, generate_text
+from spherelm.model.transformer import Transformer
+from spherelm.ops.device import in_precision
+
+MAX_NEW_TOKENS = 256
+"""The harness's own limit for text until a stop string."""
+
+LENGTH_STEP = 32
+"""Batches are filled up to a multiple of this: each new shape costs cuDNN a new plan."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """A model's answers to the harness, in batches of similar length."""
+
+    model: Transformer
+    tokenizer: Tokenizer
+    batch_size: int = 16
+    dtype: torch.dtype | None = None
+    """Of matrix products; None: that of the weights."""
+    journal: Journal = field(default_factory=Journal)
+    """The answers that are known already, and those that come."""
+
+    @property
+    def context(self) -> int:
+        return self.model.config.context
+
+    @functools.cached_property
+    def engine(self) -> Engine:
+        """What writes texts; most tasks ask for none."""
+        return Engine(self.model, self.dtype)
+
+    def loglikelihoods(
+        self, pairs: Sequence[tuple[list[int], list[int]]]
+    ) -> list[tuple[float, bool]]:
+        """log p(continuation | context), and whether it is what greedy decoding would say."""
+        scores = self._ask(
+            [("loglikelihood", *pair) for pair in pairs],
+            [len(context) + len(target) for context, target in pairs],
+            lambda batch: self._score([pairs[i] for i in batch]),
+        )
+        return [(value, greedy) for value, greedy in scores]
+
+    @torch.no_grad()
+    def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
+        """The same for one batch; what does not fit into the context is cut off on the left."""
+        rows = [(context + target)[-(self.context + 1) :] for context, target in pairs]
+        longest = max(map(len, rows)) - 1
+        width = min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.context) + 1
+        device = self.model.E_input.device
+        # What fills a row comes after its tokens, and attention looks back alone.
+        filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+        with in_precision("bf16" if self.dtype == torch.bfloat16 else "fp32", device):
+            logits = self.model(filled[:, :-1])  # (B, T, V)
+        scores = []
+        for i, (row, (_, target)) in enumerate(zip(rows, pairs, strict=True)):
+            end = len(row) - 1
+            start = end - min(len(target), end)
+            last = logits[i, start:end].log_softmax(-1)  # (n, V)
+            wanted = filled[i, start + 1 : end + 1]
+            total = last.gather(1, wanted[:, None]).sum()
+            greedy = (last.argmax(-1) == wanted).all()
+            scores.append(torch.stack([total, greedy.to(total.dtype)]))
+        # To the host once for all rows: the device does not wait between them.
+        return [(total, greedy == 1) for total, greedy in torch.stack(scores).tolist()]
+
+    def rolling(self, text: str) -> float:
+        """log p(text) as one document, in windows of the context that predict each token once."""
+        ids = [self.tokenizer.end_of_document, *self.tokenizer.encode(text)]
+        starts = range(1, len(ids), self.context)
+        windows = [(ids[s - 1 : s], ids[s : s + self.context]) for s in starts]
+        return sum(value for value, _ in self.loglikelihoods(windows))
+
+    def texts(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
+        """Greedy text after each context, until one of its stop strings."""
+        prompts, questions = [], []
+        for context, settings in requests:
+            until = settings.get("until") or []
+            stop = [until] if isinstance(until, str) else list(until)
+            budget = int(settings.get("max_gen_toks", MAX_NEW_TOKENS))
+            room = self.context - min(budget, self.context // 2)  # for the prompt
+            prompts.append(encode_prompt(self.tokenizer, context)[-room:])
+            questions.append(("text", prompts[-1], stop, budget))
+
+        def write(batch: list[int]) -> list[str]:
+            _, _, stop, budget = questions[batch[0]]  # one task has one setting
+            return generate_text(
+                self.engine,
+                self.tokenizer,
+                [prompts[i] for i in batch],
+                max_new_tokens=min(budget, self.context // 2),
+                sampling=Sampling(temperature=0),
+                stop=stop,
+            )
+
+        return self._ask(questions, [len(prompt) for prompt in prompts], write)
+
+    def _ask(
+        self,
+        questions: Sequence[tuple[Any, ...]],
+        lengths: Sequence[int],
+        answer: Callable[[list[int]], Sequence[Any]],
+    ) -> list[Any]:
+        """The answer to each question: from the journal, or by `answer` to a batch of indices.
+
+        The longest come first: if memory is short, it shows at once.
+        """
+        keys = list(map(digest, questions))
+        answers = [self.journal.get(key) for key in keys]
+        left = [i for i, known in enumerate(answers) if known is None]
+        left.sort(key=lambda i: -lengths[i])
+        for start in range(0, len(left), self.batch_size):
+            batch = left[start : start + self.batch_size]
+            for i, new in zip(batch, answer(batch), strict=True):
+                answers[i] = self.journal[keys[i]] = new
+            if sys.stderr.isatty():
+                done = start + len(batch)
+                end = "\n" if done == len(left) else "\r"
+                print(f"{done:,} of {len(left):,} answered", end=end, file=sys.stderr)
+        return answers

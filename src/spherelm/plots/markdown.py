@@ -1,0 +1,12 @@
+"""Tables for documents in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table, without the end of its last line."""
+    lines = (f"| {' | '.join(cells)} |" for cells in (head, *rows))
+    first = next(lines)
+    return "\n".join((first, "|" + "---|" * len(head), *lines))
