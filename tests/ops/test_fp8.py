@@ -285,7 +285,7 @@ def test_a_step_in_parts_rounds_its_matrices_once(
 @pytest.mark.parametrize("kernels", ["reference", "triton"])
 def test_scales_in_one_place_are_the_same_scales(arch: Arch, kernels: Kernels) -> None:
     """What a captured pass reads; an evaluation in between moves scales on and elsewhere."""
-    plain, still = (model_in_8_bits(arch, kernels) for _ in range(2))
+    plain, still = (model_in_8_bits(arch, kernels, n_layers=1, context=8) for _ in range(2))
     optimizers = [AdamW(model, lr=1e-2, kernels="reference") for model in (plain, still)]
     places = None
     for step in range(3):

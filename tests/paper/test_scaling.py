@@ -142,7 +142,11 @@ def test_far_beyond_the_baseline_there_is_no_factor() -> None:
     assert fit.factor(two, tokens(46), [LAW.loss(tokens(95))]) is None
 
 
-def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth() -> None:
+def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(fit, "DRAWS", 500)
+
     def widths(spread: float) -> tuple[float, float]:
         def seeds(loss: float) -> Sequence[float]:
             return [loss - spread, loss, loss + spread]
