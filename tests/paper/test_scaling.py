@@ -217,6 +217,15 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     assert (tmp_path / page.PAGE).read_text() == before
 
 
+def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> None:
+    for seed, loss in enumerate((3.9, 4.2, 4.2)):
+        made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
+    made_up(tmp_path, Point("gpt", 92, lr=4e-3), 4.0)  # below the mean of three, above seed 0
+    (best,) = page.best_settings(store.read(tmp_path))
+    assert {run.config.optim.lr for run in best.runs} == {2e-3}
+    assert best.loss == pytest.approx(4.1)
+
+
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no finished run"):
         page.redraw(tmp_path)

@@ -22,7 +22,7 @@ from spherelm.paper import fit, store
 from spherelm.paper.scaling import settings
 from spherelm.paper.scaling.grid import ARMS, SMALL, TUNED, Point
 from spherelm.paper.store import Record
-from spherelm.plots import svg
+from spherelm.plots import markdown, svg
 from spherelm.plots.chart import Axis, Chart, Role, Series
 
 PAGE = "headline.md"
@@ -70,9 +70,20 @@ def _settings(bests: Sequence[Best]) -> list[tuple[str, int]]:
     return sorted({(b.size, b.context) for b in bests}, key=lambda s: (s[0] != SMALL, *s))
 
 
+def _best(settings: Sequence[Sequence[Record]]) -> Sequence[Record]:
+    """Of settings with several seeds each the best one, on the seeds that all of them have: one
+    lucky run must not win against the mean of three."""
+    shared = set.intersection(*({r.config.train.seed for r in seeds} for seeds in settings))
+
+    def loss(seeds: Sequence[Record]) -> float:
+        alike = [r.loss for r in seeds if r.config.train.seed in shared]
+        return statistics.fmean(alike or [r.loss for r in seeds])
+
+    return min(settings, key=loss)
+
+
 def best_settings(records: Sequence[Record]) -> list[Best]:
-    """For each arm that is compared, context and budget, the setting with the lowest mean loss over
-    its seeds."""
+    """For each arm that is compared, context and budget, its best setting with all seeds of it."""
     settings: dict[tuple[str, str, int, int], dict[str, list[Record]]] = {}
     for record in records:
         arm = arm_of(record.config)
@@ -83,8 +94,7 @@ def best_settings(records: Sequence[Record]) -> list[Best]:
             settings.setdefault(key, defaultdict(list))[setting].append(record)
     found = []
     for key, runs in settings.items():
-        best = min(runs.values(), key=lambda seeds: statistics.fmean(r.loss for r in seeds))
-        found.append(Best(*key, tuple(best)))
+        found.append(Best(*key, tuple(_best(list(runs.values())))))
     order = list(ARMS)
     return sorted(found, key=lambda b: (order.index(b.arm), b.size, b.context, b.tokens))
 
@@ -94,29 +104,41 @@ def best_settings(records: Sequence[Record]) -> list[Best]:
 
 def tables(records: Sequence[Record]) -> str:
     """All tables of the page, as Markdown."""
-    return "\n".join((*_run_rows(records), "", *_factor_rows(best_settings(records))))
+    return f"""Every run, best first within its context and budget:
+
+{markdown.table(_RUN, _run_rows(records))}
+
+Tokens that a baseline needs for the loss at which another arm ends, for every baseline
+with two budgets or more:
+
+{markdown.table(_FACTOR, _factor_rows(best_settings(records)))}"""
 
 
-def _run_rows(records: Sequence[Record]) -> Iterator[str]:
-    yield "Every run, best first within its context and budget:"
-    yield ""
-    yield "| model | context | tokens | arm | schedule | rate | seed | final loss | steps, s |"
-    yield "|---|---|---|---|---|---|---|---|---|"
+_NEEDED = ("it needs", "factor", "90 %")
+_RUN = ("model", "context", "tokens", "arm", "schedule", "rate", "seed", "final loss", "steps, s")
+_FACTOR = ("model", "context", "baseline", "arm", "tokens", "loss", "seeds", *_NEEDED)
 
+
+def _run_rows(records: Sequence[Record]) -> Iterator[list[str]]:
     def rank(r: Record) -> tuple[Any, ...]:
         size = size_of(r.config)
         end = (r.tokens, not r.finished, r.curve[-1:][0][1:])
         return size != SMALL, size, r.config.model.context, *end
 
-    ranked = sorted(records, key=rank)
-    for record in ranked:
+    for record in sorted(records, key=rank):
         run = record.config
         loss = f"{record.loss:.3f}" if record.finished else "did not finish"
-        yield (
-            f"| {size_of(run)} | {run.model.context // 1024}k | {record.tokens / 1e6:.0f}M "
-            f"| {_title(run)} | {_schedule(run)} | {_rate(run)} "
-            f"| {run.train.seed} | {loss} | {record.seconds:.0f} |"
-        )
+        yield [
+            size_of(run),
+            f"{run.model.context // 1024}k",
+            f"{record.tokens / 1e6:.0f}M",
+            _title(run),
+            _schedule(run),
+            _rate(run),
+            str(run.train.seed),
+            loss,
+            f"{record.seconds:.0f}",
+        ]
 
 
 def _title(run: RunConfig) -> str:
@@ -140,33 +162,34 @@ def _rate(run: RunConfig) -> str:
     return f"{optim.lr:g}, Muon {muon:g}"
 
 
-def _factor_rows(bests: Sequence[Best]) -> Iterator[str]:
-    yield "Tokens that a baseline needs for the loss at which another arm ends, for every baseline"
-    yield "with two budgets or more:"
-    yield ""
-    yield "| model | context | baseline | arm | tokens | loss | seeds | it needs | factor | 90 % |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
+def _factor_rows(bests: Sequence[Best]) -> Iterator[list[str]]:
     for size, context in _settings(bests):
         here = [b for b in bests if (b.size, b.context) == (size, context)]
         for name in (name for name, arm in ARMS.items() if not arm.ngpt):
             baseline = {b.tokens: b.losses for b in here if b.arm == name}
             for b in here if len(baseline) > 1 else ():
                 if b.arm != name:
-                    yield (
-                        f"| {size} | {context // 1024}k | {ARMS[name].title} | {ARMS[b.arm].title} "
-                        f"| {b.tokens / 1e6:.0f}M | {b.loss:.3f} | {len(b.runs)} "
-                        f"| {_factor(baseline, b)} |"
-                    )
+                    yield [
+                        size,
+                        f"{context // 1024}k",
+                        ARMS[name].title,
+                        ARMS[b.arm].title,
+                        f"{b.tokens / 1e6:.0f}M",
+                        f"{b.loss:.3f}",
+                        str(len(b.runs)),
+                        *_factor(baseline, b),
+                    ]
 
 
-def _factor(baseline: fit.Losses, best: Best) -> str:
+def _factor(baseline: fit.Losses, best: Best) -> tuple[str, str, str]:
+    """Tokens that are needed, the factor, and its interval."""
     found = fit.factor(baseline, best.tokens, best.losses)
     if found is None:
         most = max(baseline)
-        return f"over {most / 1e6:.0f}M, not measured | over {most / best.tokens:.2f} | -"
+        return f"over {most / 1e6:.0f}M, not measured", f"over {most / best.tokens:.2f}", "-"
     beyond = " (extrapolated)" if found.extrapolated else ""
     interval = "one seed" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
-    return f"{found.needed / 1e6:.0f}M{beyond} | {found.value:.2f} | {interval}"
+    return f"{found.needed / 1e6:.0f}M{beyond}", f"{found.value:.2f}", interval
 
 
 # --- figures -------------------------------------------------------------------------------------
