@@ -40,7 +40,7 @@ from spherelm.ops.triton.fp8_cast import (
     store_both,
 )
 from spherelm.ops.triton.swiglu import gate_gradients, gated
-from spherelm.ops.triton.tiles import load_pair, load_tile, sum_rows
+from spherelm.ops.triton.tiles import load_pair, load_tile, store_tile, sum_rows
 
 _ROWS, _COLUMNS, _GROUP, _WARPS = 64, 64, 16, 4
 """Tiles as in `fp8_cast`."""
@@ -95,12 +95,8 @@ def _every_fourth_row(
     either = tl.maximum(tl.abs(grad_u), tl.abs(grad_nu))
     largest = tl.maximum(largest, largest_of_eights(either))
     bits_u, bits_nu = rounded(grad_u, LARGEST), rounded(grad_nu, LARGEST)
-    if EVEN:
-        tl.store(out_ptr + here, bits_u)
-        tl.store(out_ptr + here + F, bits_nu)
-    else:
-        tl.store(out_ptr + here, bits_u, mask=mask)
-        tl.store(out_ptr + here + F, bits_nu, mask=mask)
+    store_tile(out_ptr + here, bits_u, mask, EVEN)
+    store_tile(out_ptr + here + F, bits_nu, mask, EVEN)
     return bits_u, bits_nu, sum_u, sum_nu, largest
 
 
@@ -146,13 +142,9 @@ def swiglu_backward_kernel_8(
         )  # fmt: skip
         of_u = words_ptr + column.to(tl.int64)[:, None] * stride + four[None, :]
         of_nu = words_ptr + (column.to(tl.int64) + F)[:, None] * stride + four[None, :]
-        if EVEN:
-            tl.store(of_u, tl.trans(four_rows(u_0, u_1, u_2, u_3)))
-            tl.store(of_nu, tl.trans(four_rows(nu_0, nu_1, nu_2, nu_3)))
-        else:
-            there = inside[:, None] & (four < stride)[None, :]
-            tl.store(of_u, tl.trans(four_rows(u_0, u_1, u_2, u_3)), mask=there)
-            tl.store(of_nu, tl.trans(four_rows(nu_0, nu_1, nu_2, nu_3)), mask=there)
+        there = inside[:, None] & (four < stride)[None, :]
+        store_tile(of_u, tl.trans(four_rows(u_0, u_1, u_2, u_3)), there, EVEN)
+        store_tile(of_nu, tl.trans(four_rows(nu_0, nu_1, nu_2, nu_3)), there, EVEN)
     if SCALED:
         here = partial_ptr + tl.cast(walk, tl.int64) * (2 * F) + column
         # Factors are loaded again: kept over the loop they would take registers that it needs.
