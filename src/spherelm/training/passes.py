@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from spherelm.data.loader import Batch
+from spherelm.errors import UserError
 from spherelm.eval.loss import summed_loss
 from spherelm.model.scaling import begin_step, keep_rounded
 from spherelm.model.transformer import Transformer
@@ -112,8 +113,17 @@ class Passes:
         graph = torch.cuda.CUDAGraph()
         pool = next((c.graph.pool() for c in self._captured.values()), None)
         # Other threads, which read the next batch or write a checkpoint, may go on meanwhile.
-        with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
-            loss = self._run(batch, kind.targets)
+        try:
+            with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+                loss = self._run(batch, kind.targets)
+        except torch.OutOfMemoryError:  # said by those who know what a run may do about it
+            raise
+        except RuntimeError as error:
+            reason = str(error).strip().partition("\n")[0]
+            raise UserError(
+                f"a pass cannot be captured as a CUDA graph ({reason}); "
+                "set train.cuda_graphs = false (--train.no-cuda-graphs)"
+            ) from error
         self._keep_rounded(False)
         if kind.first:
             self._gradients = [p.grad for p in self.model.parameters()]

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from spherelm.ops import packed
 from spherelm.ops.interface import Operand
-from spherelm.ops.reference import with_factors
 from spherelm.ops.triton import qk
 from spherelm.ops.triton.cross_entropy import linear_cross_entropy as _linear_cross_entropy
 from spherelm.ops.triton.residual import residual_lerp
@@ -24,15 +24,12 @@ __all__ = ["add_rms_norm", "argmax", "branch_rms_norm", "residual_lerp", "rms_no
 def operand(
     *matrices: Tensor, factors: tuple[Tensor, Tensor] | None = None, held: object = None
 ) -> Operand:
-    """The matrices of a product as one."""
-    matrices = with_factors(matrices, factors)
-    return matrices[0] if len(matrices) == 1 else _in_product_dtype(torch.cat(matrices))
+    """The matrices of a product as one; several at once in the dtype of products."""
+    one = packed.operand(*matrices, factors=factors)
+    return one if len(matrices) == 1 else _in_product_dtype(one)
 
 
-def linear(x: Tensor, W: Operand) -> Tensor:
-    """x W.  x: (..., n), W: (n, D) -> (..., D)"""
-    product: Tensor = x @ W
-    return product
+linear = packed.linear
 
 
 def project_qkv(
