@@ -1,4 +1,4 @@
-"""When a pass is captured, and what a user reads where that fails; what graphs compute: test_cuda."""
+"""When a pass is captured, and what is said where that fails; what graphs compute: test_cuda."""
 
 from __future__ import annotations
 
