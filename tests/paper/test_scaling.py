@@ -16,7 +16,7 @@ from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
-from spherelm.paper.scaling import grid, page
+from spherelm.paper.scaling import grid, page, times
 from spherelm.paper.scaling.grid import GRID, Point
 from spherelm.plots import svg
 
@@ -239,7 +239,7 @@ def test_the_page_in_the_repository_is_that_of_its_data() -> None:
     results = ROOT / "docs" / "results"
     records = store.read(results / "data" / "scaling")
     assert records
-    assert page.tables(records) in (results / page.PAGE).read_text()
+    assert page.tables(records, times.read(results)) in (results / page.PAGE).read_text()
     for figure in page.figures(records):
         picture = (results / f"{figure.name}.svg").read_text()
         assert picture == svg.draw_file(figure)

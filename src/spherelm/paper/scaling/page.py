@@ -19,8 +19,9 @@ from spherelm.config_io import flatten, to_dict
 from spherelm.errors import UserError
 from spherelm.measured.settings import recipe_of
 from spherelm.paper import fit, store
-from spherelm.paper.scaling import settings
+from spherelm.paper.scaling import settings, times
 from spherelm.paper.scaling.grid import ARMS, SMALL, TUNED, Point
+from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.store import Record
 from spherelm.plots import markdown, svg
 from spherelm.plots.chart import Axis, Chart, Role, Series
@@ -102,21 +103,30 @@ def best_settings(records: Sequence[Record]) -> list[Best]:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def tables(records: Sequence[Record]) -> str:
+def tables(records: Sequence[Record], steps: Sequence[StepTime] = ()) -> str:
     """All tables of the page, as Markdown."""
-    return f"""Every run, best first within its context and budget:
+    parts = [
+        "Every run, best first within its context and budget:",
+        markdown.table(_RUN, _run_rows(records)),
+        "Tokens that a baseline needs for the loss at which another arm ends, for every baseline\n"
+        "with two budgets or more; in seconds: times the baseline's time for a token over the\n"
+        "arm's, where both were timed:",
+        markdown.table(_FACTOR, _factor_rows(best_settings(records), steps)),
+    ]
+    if steps:
+        made_with = dict.fromkeys(f"{s.device}, torch {s.torch}, {s.date}" for s in steps)
+        parts += [
+            "A training step, nothing else on the device, the arms by turns: the median of 20 and\n"
+            f"their quartiles ({'; '.join(made_with)}):",
+            markdown.table(_STEP, _step_rows(steps)),
+        ]
+    return "\n\n".join(parts)
 
-{markdown.table(_RUN, _run_rows(records))}
 
-Tokens that a baseline needs for the loss at which another arm ends, for every baseline
-with two budgets or more:
-
-{markdown.table(_FACTOR, _factor_rows(best_settings(records)))}"""
-
-
-_NEEDED = ("it needs", "factor", "90 %")
+_NEEDED = ("it needs", "factor", "90 %", "in seconds")
 _RUN = ("model", "context", "tokens", "arm", "schedule", "rate", "seed", "final loss", "steps, s")
 _FACTOR = ("model", "context", "baseline", "arm", "tokens", "loss", "seeds", *_NEEDED)
+_STEP = ("model", "context", "arm", "tokens", "ms", "quartiles", "tokens/s", "/ GPT")
 
 
 def _run_rows(records: Sequence[Record]) -> Iterator[list[str]]:
@@ -162,13 +172,14 @@ def _rate(run: RunConfig) -> str:
     return f"{optim.lr:g}, Muon {muon:g}"
 
 
-def _factor_rows(bests: Sequence[Best]) -> Iterator[list[str]]:
+def _factor_rows(bests: Sequence[Best], steps: Sequence[StepTime]) -> Iterator[list[str]]:
     for size, context in _settings(bests):
         here = [b for b in bests if (b.size, b.context) == (size, context)]
         for name in (name for name, arm in ARMS.items() if not arm.ngpt):
             baseline = {b.tokens: b.losses for b in here if b.arm == name}
             for b in here if len(baseline) > 1 else ():
                 if b.arm != name:
+                    quicker = times.ratio(steps, (name, size, context), (b.arm, size, context))
                     yield [
                         size,
                         f"{context // 1024}k",
@@ -177,19 +188,46 @@ def _factor_rows(bests: Sequence[Best]) -> Iterator[list[str]]:
                         f"{b.tokens / 1e6:.0f}M",
                         f"{b.loss:.3f}",
                         str(len(b.runs)),
-                        *_factor(baseline, b),
+                        *_factor(baseline, b, quicker),
                     ]
 
 
-def _factor(baseline: fit.Losses, best: Best) -> tuple[str, str, str]:
-    """Tokens that are needed, the factor, and its interval."""
+def _factor(baseline: fit.Losses, best: Best, quicker: float | None) -> tuple[str, str, str, str]:
+    """Tokens that are needed, the factor, its interval, and the factor in seconds: a token takes
+    the baseline `quicker` times as long."""
     found = fit.factor(baseline, best.tokens, best.losses)
     if found is None:
-        most = max(baseline)
-        return f"over {most / 1e6:.0f}M, not measured", f"over {most / best.tokens:.2f}", "-"
+        most = max(baseline) / best.tokens
+        seconds = "-" if quicker is None else f"over {most * quicker:.2f}"
+        return f"over {max(baseline) / 1e6:.0f}M, not measured", f"over {most:.2f}", "-", seconds
     beyond = " (extrapolated)" if found.extrapolated else ""
-    interval = "one seed" if found.low is None else f"{found.low:.2f} to {found.high:.2f}"
-    return f"{found.needed / 1e6:.0f}M{beyond}", f"{found.value:.2f}", interval
+    interval = _interval(found, 1) or "one seed"
+    seconds = "-"
+    if quicker is not None:
+        within = _interval(found, quicker)
+        seconds = f"{found.value * quicker:.2f}" + (f" ({within})" if within else "")
+    return f"{found.needed / 1e6:.0f}M{beyond}", f"{found.value:.2f}", interval, seconds
+
+
+def _interval(found: fit.Factor, times: float) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f"{found.low * times:.2f} to {found.high * times:.2f}"
+
+
+def _step_rows(steps: Sequence[StepTime]) -> Iterator[list[str]]:
+    for step in steps:
+        longer = times.ratio(steps, step.model, ("gpt", step.size, step.context))
+        yield [
+            step.size,
+            f"{step.context // 1024}k",
+            ARMS[step.arm].title,
+            f"{step.tokens:,}",
+            f"{step.median_ms:.1f}",
+            f"{step.low_ms:.1f} to {step.high_ms:.1f}",
+            f"{step.tokens_per_s:,}",
+            "-" if longer is None else f"{longer:.3f}",
+        ]
 
 
 # --- figures -------------------------------------------------------------------------------------
@@ -262,7 +300,9 @@ def redraw(results: Path) -> list[Path]:
     _, end, after = rest.partition(END)
     if not (begin and end):
         raise UserError(f"{page} has no lines {BEGIN} and {END} between which to write")
-    durable.write_text(page, f"{before}{BEGIN}\n\n{tables(records)}\n\n{END}{after}")
+    durable.write_text(
+        page, f"{before}{BEGIN}\n\n{tables(records, times.read(results))}\n\n{END}{after}"
+    )
     drawn = {results / f"{c.name}.svg": svg.draw_file(c) for c in figures(records)}
     for path, picture in drawn.items():
         durable.write_text(path, picture)
