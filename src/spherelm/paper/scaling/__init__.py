@@ -8,6 +8,7 @@ best         which arm a run belongs to, and the best setting of each
 words        what runs are called
 tables       of runs, of factors (by `paper.fit`), of steps
 evaluations  what `spherelm eval` found: tasks, other texts, length of context
+ablated      the paper's three tables of ablations
 figures      losses at the ends of runs, and their curves
 settings     the package's measured.json, from which `spherelm train` chooses
 """

@@ -45,10 +45,15 @@ def arm_of(run: RunConfig) -> str:
     return max(fits, key=lambda name: len(ARMS[name].fields))
 
 
+def setting_of(name: str) -> tuple[str, str]:
+    """Of a run's name: what its seeds have in common, and what it changes in its arm's model, as
+    `Point.variant`; mostly nothing."""
+    found = re.fullmatch(r"(.*)-s\d+(?:-(.+))?", name)
+    return (name, "") if found is None else (found[1], found[2] or "")
+
+
 def variant_of(name: str) -> str:
-    """What a run of this name changes in its arm's model, as `Point.variant`; mostly nothing."""
-    found = re.fullmatch(r".*-s\d+-(.+)", name)
-    return "" if found is None else found[1]
+    return setting_of(name)[1]
 
 
 def size_of(run: RunConfig) -> str:
@@ -87,8 +92,7 @@ def best_settings(records: Sequence[Record]) -> list[Best]:
         if record.finished and ARMS[arm].compared and not variant_of(record.id):
             model = record.config.model
             key = (arm, size_of(record.config), model.context, record.tokens)
-            setting = record.id.rpartition("-s")[0]
-            settings.setdefault(key, defaultdict(list))[setting].append(record)
+            settings.setdefault(key, defaultdict(list))[setting_of(record.id)[0]].append(record)
     found = []
     for key, runs in settings.items():
         found.append(Best(*key, tuple(_best(list(runs.values())))))

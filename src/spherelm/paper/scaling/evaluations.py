@@ -156,7 +156,7 @@ def _task_table(found: Sequence[Evaluated]) -> Iterator[str]:
         for task in asked
     }
     questions = ", ".join(f"{count:,} of {title}" for title, count in counts.items())
-    yield f"Right answers in % and their standard errors, no examples in the prompt\n({questions}):"
+    yield f"Right answers in % and their standard errors, no examples in the prompt ({questions}):"
     head = (*LEAD, *(task.title for task in asked), "average of five")
     rows = [
         [

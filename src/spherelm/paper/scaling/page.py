@@ -6,6 +6,7 @@ written by people.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 from spherelm import durable
 from spherelm.errors import UserError
 from spherelm.paper import store
-from spherelm.paper.scaling import evaluations, settings, tables, times
+from spherelm.paper.scaling import ablated, evaluations, settings, tables, times
 from spherelm.paper.scaling import figures as pictures
 from spherelm.paper.scaling.evaluations import Evaluated
 from spherelm.paper.scaling.times import StepTime
@@ -44,12 +45,18 @@ class Data:
         yield from tables.factors(self.records, self.steps)
         yield from tables.steps(self.steps)
         yield from evaluations.tables(self.evaluated)
+        yield from ablated.tables(self.records)
 
     def text(self) -> str:
-        return "\n\n".join(self.parts())
+        return "\n\n".join(map(_wrapped, self.parts()))
 
     def figures(self) -> list[Chart]:
         return [*pictures.figures(self.records), *evaluations.length_charts(self.evaluated)]
+
+
+def _wrapped(part: str) -> str:
+    """A paragraph in lines of readable length; tables and pictures as they are."""
+    return part if part.startswith(("|", "!")) else textwrap.fill(part, 100)
 
 
 def redraw(results: Path) -> list[Path]:

@@ -41,8 +41,8 @@ def factors(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[st
     if not rows:
         return
     yield (
-        "Tokens that a baseline needs for the loss at which another arm ends, for every baseline\n"
-        "with two budgets or more. The factor is one of tokens; in seconds it is multiplied by\n"
+        "Tokens that a baseline needs for the loss at which another arm ends, for every baseline "
+        "with two budgets or more. The factor is one of tokens; in seconds it is multiplied by "
         "the baseline's time for a token over the arm's, where both were timed:"
     )
     yield markdown.table(_FACTOR, rows)
@@ -100,7 +100,7 @@ def steps(timed: Sequence[StepTime]) -> Iterator[str]:
         return
     made_with = dict.fromkeys(f"{step.device}, torch {step.torch}, {step.date}" for step in timed)
     yield (
-        "A training step, nothing else on the device, the arms by turns: the median of 20 and\n"
+        "A training step, nothing else on the device, the arms by turns: the median of 20 and "
         f"their quartiles ({'; '.join(made_with)}):"
     )
     yield markdown.table(_STEP, _step_rows(timed))
