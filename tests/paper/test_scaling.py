@@ -16,7 +16,7 @@ from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
-from spherelm.paper.scaling import grid, page
+from spherelm.paper.scaling import best, grid, page
 from spherelm.paper.scaling.grid import GRID, Point
 from spherelm.plots import svg
 
@@ -54,7 +54,9 @@ def test_every_run_has_a_name_of_its_own_and_a_sound_configuration() -> None:
         assert run.tokens_per_step == 65_536
         assert run.train.steps * 65_536 == pytest.approx(point.millions * 1e6, rel=2e-3)
         assert run.optim.schedule == point.schedule
-        assert page.arm_of(run) == point.arm
+        if not point.variant:
+            assert best.arm_of(run) == point.arm
+        assert best.variant_of(point.id) == point.variant
 
 
 def test_the_baseline_is_not_handicapped() -> None:
@@ -92,7 +94,8 @@ def test_tuned_values_carry_over_to_other_sizes() -> None:
 def test_every_arm_is_tuned_by_as_many_runs() -> None:
     counts = {arm: sum(bool(p.tuned) for p in GRID if p.arm == arm) for arm in grid.LEADERS[2:]}
     assert len(set(counts.values())) == 1
-    counts = {arm: sum(p.arm == arm and p.size == grid.SMALL for p in GRID) for arm in grid.BOTH}
+    plain = [p for p in GRID if p.size == grid.SMALL and not p.variant]
+    counts = {arm: sum(p.arm == arm for p in plain) for arm in grid.BOTH}
     assert len(set(counts.values())) == 1
 
 
@@ -221,9 +224,9 @@ def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> Non
     for seed, loss in enumerate((3.9, 4.2, 4.2)):
         made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
     made_up(tmp_path, Point("gpt", 92, lr=4e-3), 4.0)  # below the mean of three, above seed 0
-    (best,) = page.best_settings(store.read(tmp_path))
-    assert {run.config.optim.lr for run in best.runs} == {2e-3}
-    assert best.loss == pytest.approx(4.1)
+    (found,) = best.best_settings(store.read(tmp_path))
+    assert {run.config.optim.lr for run in found.runs} == {2e-3}
+    assert found.loss == pytest.approx(4.1)
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
@@ -237,10 +240,10 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
 
 def test_the_page_in_the_repository_is_that_of_its_data() -> None:
     results = ROOT / "docs" / "results"
-    records = store.read(results / "data" / "scaling")
-    assert records
-    assert page.tables(records) in (results / page.PAGE).read_text()
-    for figure in page.figures(records):
+    data = page.Data.read(results)
+    assert data.records
+    assert data.text() in (results / page.PAGE).read_text()
+    for figure in data.figures():
         picture = (results / f"{figure.name}.svg").read_text()
         assert picture == svg.draw_file(figure)
         ElementTree.fromstring(picture)

@@ -16,13 +16,18 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 Losses = Mapping[int, Sequence[float]]
 """By tokens: the final loss of each seed."""
 
 DRAWS = 2000
 EXTRAPOLATE = 2.0
 """How far beyond its largest budget a fit of three budgets or more is believed, at most."""
-_EXPONENTS = [0.01 * 1.03**i for i in range(160)]  # 0.01 to 1.1
+_EXPONENTS = 0.01 * 1.03 ** np.arange(160)  # 0.01 to 1.1
+
+Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -43,30 +48,39 @@ class PowerLaw:
 
 def fit(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
     """The law nearest to (tokens, loss) by squares; None where they are too few or do not fall."""
-    budgets = len({tokens for tokens, _ in points})
+    tokens, losses = np.array(points, dtype=float).reshape(-1, 2).T
+    E, A, b = (float(value[0]) for value in _fits(tokens, losses[None]))
+    return None if math.isnan(b) else PowerLaw(E, A, b)
+
+
+def _fits(tokens: Array, losses: Array) -> tuple[Array, Array, Array]:
+    """E, A and b of many laws at once; NaN where there is none. tokens: (D,), losses: (N, D)"""
+    budgets, none = len(np.unique(tokens)), np.full(len(losses), np.nan)
     if budgets < 2:
-        return None
+        return none, none, none
     if budgets < 4:
-        slope, start = _line([math.log(d) for d, _ in points], [math.log(y) for _, y in points])
-        return PowerLaw(0.0, math.exp(start), -slope) if slope < 0 else None
-    laws = [law for b in _EXPONENTS if (law := _at(b, points)) is not None]
-    return min(laws, key=lambda law: _error(law, points), default=None)
+        slope, start, _ = _lines(np.log(tokens)[:, None], np.log(losses))
+        falls = slope[:, 0] < 0
+        A, b = np.exp(start[:, 0]), -slope[:, 0]
+        return np.where(falls, 0.0, none), np.where(falls, A, none), np.where(falls, b, none)
+    # For an exponent, the best E and A are a line over D^−b.
+    A, E, off = _lines(tokens[:, None] ** -_EXPONENTS, losses)
+    off = np.where((A > 0) & (E >= 0), off, np.inf)
+    each, best = np.arange(len(losses)), off.argmin(axis=1)
+    found = np.isfinite(off[each, best])
+    laws = E[each, best], A[each, best], _EXPONENTS[best]
+    E, A, b = (np.where(found, value, none) for value in laws)
+    return E, A, b
 
 
-def _at(b: float, points: Sequence[tuple[float, float]]) -> PowerLaw | None:
-    """The best E and A for an exponent: a line over D^−b."""
-    A, E = _line([d**-b for d, _ in points], [y for _, y in points])
-    return PowerLaw(E, A, b) if A > 0 and E >= 0 else None
-
-
-def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """Slope and intercept of the line nearest by squares."""
-    slope, intercept = statistics.linear_regression(xs, ys)
-    return slope, intercept
-
-
-def _error(law: PowerLaw, points: Sequence[tuple[float, float]]) -> float:
-    return sum((law.loss(d) - y) ** 2 for d, y in points)
+def _lines(x: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Slopes, intercepts and squared errors of the lines nearest by squares, of every row of y over
+    every column of x.  x: (D, M), y: (N, D) -> (N, M) each"""
+    from_mean, y_from_mean = x - x.mean(axis=0), y - y.mean(axis=1, keepdims=True)
+    squares = (from_mean**2).sum(axis=0)
+    slope = y_from_mean @ from_mean / squares
+    start = y.mean(axis=1, keepdims=True) - slope * x.mean(axis=0)
+    return slope, start, (y_from_mean**2).sum(axis=1, keepdims=True) - slope**2 * squares
 
 
 @dataclass(frozen=True)
@@ -116,13 +130,24 @@ def _drawn(baseline: Losses, losses: Sequence[float]) -> list[float]:
     freedom = sum(len(seeds) - 1 for seeds in groups)
     off = sum((loss - statistics.fmean(seeds)) ** 2 for seeds in groups for loss in seeds)
     draw = random.Random(0)
-    found = []
+    drawn = []
     for _ in range(DRAWS):
         spread = math.sqrt(off / sum(draw.gauss(0, 1) ** 2 for _ in range(freedom)))
-        means = [
-            draw.gauss(statistics.fmean(seeds), spread / math.sqrt(len(seeds))) for seeds in groups
-        ]
-        possible = min(means) > 0  # where the variance is that of two seeds, a draw may be absurd
-        law = fit(list(zip(baseline, means[:-1], strict=True))) if possible else None
-        found.append(math.inf if law is None else law.tokens(means[-1]))
-    return found
+        drawn.append(
+            [
+                draw.gauss(statistics.fmean(seeds), spread / math.sqrt(len(seeds)))
+                for seeds in groups
+            ]
+        )
+    means = np.array(drawn)
+    possible = (
+        means.min(axis=1) > 0
+    )  # where the variance is that of two seeds, a draw may be absurd
+    means[~possible] = 1.0
+    E, A, b = _fits(np.array(list(baseline), dtype=float), means[:, :-1])
+    above = means[:, -1] - E
+    reached = possible & (above > 0)  # not where there is no law: its E is NaN
+    found = np.full(DRAWS, np.inf)
+    with np.errstate(over="ignore"):
+        found[reached] = (A[reached] / above[reached]) ** (1 / b[reached])
+    return [float(tokens) for tokens in found]

@@ -8,6 +8,7 @@ baselines, too, and each arm is tuned by as many runs as every other.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from spherelm.config import OptimConfig, RunConfig, Schedule, TrainConfig
 from spherelm.config_io import override
 from spherelm.measured.settings import unit
 from spherelm.model.config import ModelConfig, ScaleConfig
+from spherelm.paper.ablations import TABLES, ablate
 from spherelm.paper.named import named
+from spherelm.paper.points import BASELINE
 from spherelm.paper.size import Shape
 
 TOKENS_PER_STEP = 65_536
@@ -107,6 +110,8 @@ class Point:
     size: str = SMALL
     tuned: tuple[tuple[str, float], ...] = ()
     """Values other than the arm's own, by their names in `TUNED`."""
+    variant: str = ""
+    """A row of the paper's ablations (`paper.ablations`), of an arm of nGPT; mostly none."""
 
     @property
     def peak(self) -> float:
@@ -123,7 +128,8 @@ class Point:
         if self.log_rho is not None:
             words.append(f"rho{self.log_rho:g}")
         words += [f"{name}{value:g}" for name, value in self.tuned]
-        return "-".join((*words, f"s{self.seed}"))
+        variant = [self.variant] if self.variant else []
+        return "-".join((*words, f"s{self.seed}", *variant))
 
     @property
     def steps(self) -> int:
@@ -170,7 +176,10 @@ class Point:
         )
         rho = {} if self.log_rho is None else {"optim.log_rho": self.log_rho}
         run = override(run, {**arm.fields, **rho})
-        return override(run, {k: v for change in self.tuned for k, v in _fields(*change, run)})
+        run = override(run, {k: v for change in self.tuned for k, v in _fields(*change, run)})
+        if not self.variant:
+            return run
+        return dataclasses.replace(run, model=ablate(run.model, self.variant))
 
 
 def _fields(name: str, value: float, run: RunConfig) -> list[tuple[str, float]]:
@@ -204,7 +213,7 @@ LADDERS: dict[bool, dict[str, tuple[float, float]]] = {
 
 def _queue() -> list[Point]:
     """What each arm and schedule gives; rates; tuned values; then curves over tokens, seeds, other
-    contexts, recipes, eight-bit products, and the larger model."""
+    contexts, recipes, the paper's ablations, eight-bit products, and the larger model."""
     arms = [
         *(Point(arm, 92) for arm in ("ngpt", "gpt", "gpt-qk", "gpt-muon", "ngpt-muon")),
         *(Point(arm, 46) for arm in BOTH),
@@ -248,9 +257,16 @@ def _queue() -> list[Point]:
         *(Point(arm, 46, tuned=(("beta2", 0.99),)) for arm in BOTH),
         *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in BOTH),
     ]
+    ablated = [
+        Point("ngpt", 92, variant=row.name)
+        for table in TABLES.values()
+        for row in table
+        if row.name != BASELINE
+    ]
     rounded = [Point(f"{arm}-fp8", 92, seed=seed) for seed in range(3) for arm in BOTH]
     larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
-    return arms + rates + tuned + longer + halved + seeds + contexts + recipes + rounded + larger
+    first = arms + rates + tuned + longer + halved + seeds + contexts + recipes
+    return first + ablated + rounded + larger
 
 
 def rates_around(lr: float) -> tuple[float, float]:

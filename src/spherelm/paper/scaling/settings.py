@@ -16,6 +16,7 @@ from spherelm.compare.sweep_record import Record
 from spherelm.config import RunConfig
 from spherelm.measured import settings
 from spherelm.paper import store
+from spherelm.paper.scaling.best import variant_of
 
 OURS = Path(spherelm.__file__).parents[2] / "docs" / "results"
 """The results of the repository that the package lies in; an installed one lies in none."""
@@ -29,7 +30,7 @@ def tried(results: Path) -> list[settings.Setting]:
 
 def _study(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
     for record in store.read(results / "data" / "scaling"):
-        if record.finished:
+        if record.finished and not variant_of(record.id):  # rates were not tried for a variant
             yield record.config, "docs/results/headline.md", record.loss
 
 
