@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 from spherelm import records
 from spherelm.errors import UserError
 from spherelm.paper.scaling import grid
-from spherelm.paper.scaling.grid import ARMS, SMALL, Point, rehearsed
+from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL, Point, rehearsed
 
 if TYPE_CHECKING:
     from spherelm.config import RunConfig
 
-TIMED = ("gpt", "gpt-qk", "gpt-muon", "gpt-qk-muon", "ngpt", "ngpt-muon")
-"""Arms that are timed where `--only` names none, at the study's size and 4k context."""
 Model = tuple[str, str, int]
 """Arm, size and context."""
 
@@ -75,10 +73,10 @@ def chosen(patterns: str) -> list[Point]:
     """A point of each model to time.
 
     A pattern of arms means them at the study's size and 4k, one of runs' names the models of those
-    runs; '*' the arms of `TIMED`.
+    runs; '*' the arms of `MAIN` there.
     """
     if patterns == "*":
-        return [Point(arm, 92) for arm in TIMED]
+        return [Point(arm, 92) for arm in MAIN]
     points: list[Point] = []
     for pattern in map(str.strip, patterns.split(",")):
         arms = fnmatch.filter(ARMS, pattern)
