@@ -248,7 +248,7 @@ def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> 
     assert page.written(text, page.Data.read(tmp_path), tmp_path) == text
     made_up(folder, Point("ngpt-tied", 92), 3.5)
     tied = page.Data.read(tmp_path).figures()[0].series[1]
-    assert (tied.label, tied.dotted) == ("nGPT, tied embeddings", True)
+    assert (tied.label, tied.dotted, tied.role) == ("nGPT, tied embeddings", True, "ngpt")
 
 
 def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from spherelm.plots.chart import Axis, Chart, Role, Series
 Points = Sequence[tuple[float, float]]
 
 _ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
-"""Colours of the arms of `MAIN`; others have them again, and are dotted."""
+"""Colours of the arms of `MAIN`; recipes have those of their kind again, and are dotted."""
 
 
 def figures(records: Sequence[Record]) -> list[Chart]:
@@ -46,17 +46,27 @@ def named(size: str, context: int) -> tuple[str, str]:
 
 def lines(points: Mapping[str, Points]) -> list[Series]:
     """A curve for each arm, in its colour."""
-    arms = list(ARMS)  # those of `MAIN` first
+    arms = list(ARMS)
     return [
         Series(
             ARMS[arm].title,
-            _ROLES[arms.index(arm) % len(_ROLES)],
+            _role(arm),
             through,
             square=not ARMS[arm].ngpt,
             dotted=arm not in MAIN,
         )
         for arm, through in sorted(points.items(), key=lambda item: arms.index(item[0]))
     ]
+
+
+def _role(arm: str) -> Role:
+    roles = dict(zip(MAIN, _ROLES, strict=True))
+    if arm in roles:
+        return roles[arm]
+    kind = ARMS[arm].ngpt
+    recipes = [name for name in ARMS if name not in MAIN and ARMS[name].ngpt == kind]
+    of_kind = [role for name, role in roles.items() if ARMS[name].ngpt == kind]
+    return of_kind[recipes.index(arm) % len(of_kind)]
 
 
 def _losses(name: str, title: str, x: Axis, losses: Mapping[str, Points]) -> Chart:
