@@ -213,11 +213,42 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     assert float(row.split("|")[9]) == pytest.approx(2.0, abs=0.03)
     assert "one seed" in row
     assert "| nGPT, Muon | linear | 0.008, Muon 0.008 | 0 | did not finish |" in text
-    pictures = {f"{kind}-{of}.svg" for kind in ("scaling", "curves") for of in ("4k", "12x768-4k")}
+    pictures = {"scaling-4k.svg", "curves-4k.svg", "curves-12x768-4k.svg"}  # a line has two ends
     assert {p.name for p in paths} == {page.PAGE, *pictures}
     before = text
     page.redraw(tmp_path)
     assert (tmp_path / page.PAGE).read_text() == before
+
+
+def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> None:
+    """Each beside what chance does, which seeds at any budget tell."""
+    folder = tmp_path / "data" / "scaling"
+    for seed, loss in enumerate((3.64, 3.66)):  # a deviation of 0.0141, one degree of freedom
+        made_up(folder, Point("ngpt", 92, seed=seed), loss)
+    made_up(folder, Point("ngpt", 46), 4.0)
+    made_up(folder, Point("ngpt", 46, lr=4e-3), 4.1)  # a rate is no such change
+    made_up(folder, Point("ngpt", 46, "wsd"), 4.15)
+    made_up(folder, Point("ngpt-tied", 46), 3.99)
+    made_up(folder, Point("ngpt", 46, tuned=(("s_z", 20.0),)), 4.01)
+    made_up(folder, Point("gpt-tied", 46), 4.3)  # GPT itself was not run
+    paths = page.redraw(tmp_path)
+    text = (tmp_path / page.PAGE).read_text()
+    table = text.partition("What one change does")[2].partition("Every run")[0]
+    rows = [line.split(" | ")[3:] for line in table.splitlines() if line.startswith("| 8x512")]
+    assert [row[:2] + row[4:6] for row in rows] == [
+        ["nGPT", "wsd", "**+0.150**", "0.126"],
+        ["nGPT, s_z 20", "linear", "+0.010", "0.126"],
+        ["nGPT, tied embeddings", "linear", "-0.010", "0.126"],
+    ]
+    for figure in page.Data.read(tmp_path).figures():
+        assert [line.label for line in figure.series] == ["nGPT"]
+    # Nobody has put the pictures anywhere: they stand among the tables.
+    assert {p.name for p in paths} == {page.PAGE, "scaling-4k.svg", "curves-4k.svg"}
+    assert "(scaling-4k.svg)" in text
+    assert page.written(text, page.Data.read(tmp_path), tmp_path) == text
+    made_up(folder, Point("ngpt-tied", 92), 3.5)
+    tied = page.Data.read(tmp_path).figures()[0].series[1]
+    assert (tied.label, tied.dotted, tied.role) == ("nGPT, tied embeddings", True, "ngpt")
 
 
 def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> None:
@@ -242,7 +273,8 @@ def test_the_page_in_the_repository_is_that_of_its_data() -> None:
     results = ROOT / "docs" / "results"
     data = page.Data.read(results)
     assert data.records
-    assert data.text() in (results / page.PAGE).read_text()
+    text = (results / page.PAGE).read_text()
+    assert page.written(text, data, results / page.PAGE) == text
     for figure in data.figures():
         picture = (results / f"{figure.name}.svg").read_text()
         assert picture == svg.draw_file(figure)

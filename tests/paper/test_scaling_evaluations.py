@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 
 from spherelm.cli import main
+from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.eval.tasks import AVERAGED
 from spherelm.paper import tiny_tasks
 from spherelm.paper.scaling import page
+from spherelm.paper.scaling.grid import Point, rehearsed
 
 pytest.importorskip("lm_eval")
 
@@ -67,7 +69,7 @@ def rows(results: Path, arm: str) -> list[list[str]]:
 
 
 def test_what_was_printed_is_in_the_tables(results: Path) -> None:
-    _, accuracies, texts, lengths = rows(results, "nGPT")
+    accuracies, texts, lengths, _ = rows(results, "nGPT")
     _, asked = found(results, "tasks")["models"]
     values = [asked["tasks"][name] for name in AVERAGED]
     assert accuracies[5:10] == [
@@ -97,13 +99,13 @@ def test_a_later_file_adds_to_an_earlier_one(results: Path) -> None:
     (model,) = later["models"]
     model["run"] += "/checkpoints/step_12"
     model["tasks"] = {"wsc273": model["tasks"]["wsc273"] | {"acc": 0.875}}
-    before = rows(results, "nGPT")[1]
+    before = rows(results, "nGPT")[0]
     (results / "data" / "evaluations" / "tasks-2.json").write_text(json.dumps(later))
-    after = rows(results, "nGPT")[1]
+    after = rows(results, "nGPT")[0]
     assert after[8].startswith("87.5 ± ")
     assert after[5:8] == before[5:8]
     assert after[10] != before[10]
-    assert rows(results, "GPT")[1][8] != after[8]
+    assert rows(results, "GPT")[0][8] != after[8]
 
 
 def test_less_than_five_tasks_have_no_average(results: Path) -> None:
@@ -111,7 +113,7 @@ def test_less_than_five_tasks_have_no_average(results: Path) -> None:
     for model in less["models"]:
         del model["tasks"]["hellaswag"]
     (results / "data" / "evaluations" / "tasks.json").write_text(json.dumps(less))
-    assert rows(results, "nGPT")[1][9:] == ["-"]
+    assert rows(results, "nGPT")[0][9:] == ["-"]
 
 
 def test_what_belongs_to_no_run_is_refused(results: Path) -> None:
@@ -126,3 +128,22 @@ def test_what_belongs_to_no_run_is_refused(results: Path) -> None:
         UserError, match=r"texts-2\.json is damaged: it is not what `spherelm eval`"
     ):
         page.redraw(results)
+
+
+def test_of_the_ablations_only_ngpt_without_qk_norm_has_a_curve(results: Path) -> None:
+    """It is an arm, too; another would stand in the place of nGPT's own."""
+    later = found(results, "length")
+    curve = later["curves"].pop()
+    later["curves"].clear()
+    for variant in ("no-qk-norm", "slerp"):
+        record = results / "data" / "scaling" / f"{NGPT}-{variant}"
+        shutil.copytree(results / "data" / "scaling" / NGPT, record)
+        point = Point("ngpt", 46, variant=variant)
+        assert point.id == record.name
+        (record / "config.toml").write_text(to_toml(rehearsed(point.config())))
+        later["curves"].append(curve | {"run": f"runs/{record.name}", "perplexities": [7.0, 7.0]})
+    (results / "data" / "evaluations" / "length-2.json").write_text(json.dumps(later))
+    series = page.Data.read(results).figures()[-1].series
+    assert [line.label for line in series] == ["GPT", "nGPT", "nGPT, no QK-norm"]
+    assert [y for _, y in series[1].points] == curve["perplexities"]
+    assert [row[5:] for row in rows(results, "nGPT, slerp")] == [["7.0", "7.0"]]

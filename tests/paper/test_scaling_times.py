@@ -14,7 +14,7 @@ from spherelm.errors import UserError
 from spherelm.ops.choose import Choice
 from spherelm.optim.muon import MuonAndAdamW
 from spherelm.paper.scaling import page, times
-from spherelm.paper.scaling.grid import Point, rehearsed
+from spherelm.paper.scaling.grid import MAIN, Point, rehearsed
 from spherelm.paper.scaling.times import StepTime
 from tests.paper.test_scaling import BUDGETS, LAW, made_up, tokens
 
@@ -22,7 +22,7 @@ A_STEP = StepTime("gpt", "8x512", 4096, 65_536, 50.0, 49.0, 51.0, 1_310_720, "H2
 
 
 def test_the_arms_that_are_compared_are_timed_unless_others_are_named() -> None:
-    assert [p.arm for p in times.chosen("*")] == list(times.TIMED)
+    assert [p.arm for p in times.chosen("*")] == list(MAIN)
     assert [p.arm for p in times.chosen("ngpt, *-qk-muon")] == ["ngpt", "gpt-qk-muon"]
     larger = times.chosen("ngpt-12x768-*,gpt-1*-4k-92m-*")
     assert [times.name(p) for p in larger] == ["ngpt-12x768-4k", "gpt-12x768-4k"]

@@ -20,7 +20,8 @@ def main(flags: ReproduceFlags) -> int:
         for path in page.redraw(results):
             print(path)
         return 0
-    if flags.rehearse and results.resolve() == settings.OURS.resolve():
+    shows = flags.list or flags.dry_run
+    if flags.rehearse and not shows and results.resolve() == settings.OURS.resolve():
         raise UserError(
             f"--rehearse must not write among the results in {results}; name another folder by "
             "--results"
@@ -28,8 +29,8 @@ def main(flags: ReproduceFlags) -> int:
     if flags.time:
         from spherelm.paper.scaling import times
 
-        models = times.chosen(flags.only)
-        print(times.keep(results, times.measure(models, flags.rehearse, _say)))
+        for measured in times.measure(times.chosen(flags.only), flags.rehearse, _say):
+            _say(str(times.keep(results, measured)))
         return 0
     points = grid.chosen(flags.only)
     if flags.list:

@@ -13,6 +13,7 @@ from spherelm.bench.step import training_step
 from spherelm.bench.timing import Timing, milliseconds
 from spherelm.config import RunConfig
 from spherelm.ops.choose import Choice
+from spherelm.training.passes import WARM_UPS
 
 TURNS, REPEATS = 4, 5
 TOKENS_ON_CUDA = 32_768
@@ -42,9 +43,7 @@ def step_times(
         with torch._dynamo.config.patch(recompile_limit=8 * len(runs)):  # 8 are for one model
             return _by_turns(runs, device, whole, say)
     finally:
-        gc.collect()
-        if device.type == "cuda":
-            torch.cuda.empty_cache()
+        _free(device)
 
 
 def _by_turns(
@@ -56,14 +55,21 @@ def _by_turns(
     steps = {}
     for name, run in runs.items():
         steps[name] = _step(run, device, run.tokens_per_step if whole else tokens_of(run, device))
-        (first,) = milliseconds(steps[name], device, repeats=1, warmup=0)
+        first, *_ = milliseconds(steps[name], device, repeats=2 + WARM_UPS, warmup=0)
+        _free(device)  # what passes took before they were captured
         if say is not None:
             say(f"{name}: first step after {first / 1e3:.1f} s")
     times: dict[str, list[float]] = {name: [] for name in runs}
-    for turn in range(TURNS):
+    for _ in range(TURNS):
         for name, step in steps.items():
-            times[name] += milliseconds(step, device, REPEATS, warmup=1 if turn else 3)
+            times[name] += milliseconds(step, device, REPEATS, warmup=1)
     return {name: Timing.of(found) for name, found in times.items()}
+
+
+def _free(device: torch.device) -> None:
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def _step(run: RunConfig, device: torch.device, tokens: int) -> Callable[[], object]:

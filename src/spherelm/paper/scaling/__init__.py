@@ -7,6 +7,7 @@ page         tables and figures, from what is kept in the folder `data` of the r
 best         which arm a run belongs to, and the best setting of each
 words        what runs are called
 tables       of runs, of factors (by `paper.fit`), of steps
+changes      what one recipe or value gives, beside what chance does (`chance`)
 evaluations  what `spherelm eval` found: tasks, other texts, length of context
 ablated      the paper's three tables of ablations
 figures      losses at the ends of runs, and their curves

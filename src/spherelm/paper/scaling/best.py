@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
-from spherelm.paper.scaling.grid import ARMS, SMALL
+from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL
 from spherelm.paper.store import Record
 
 
@@ -85,7 +85,11 @@ def _best(settings: Sequence[Sequence[Record]]) -> Sequence[Record]:
 
 
 def best_settings(records: Sequence[Record]) -> list[Best]:
-    """For each arm that is compared, context and budget, its best setting with all seeds of it."""
+    """For each arm that is compared, context and budget, its best setting with all seeds of it.
+
+    The arms of `MAIN`, and whatever else has more than one budget: a recipe that was tried at one
+    has its loss alone.
+    """
     settings: dict[tuple[str, str, int, int], dict[str, list[Record]]] = {}
     for record in records:
         arm = arm_of(record.config)
@@ -96,5 +100,7 @@ def best_settings(records: Sequence[Record]) -> list[Best]:
     found = []
     for key, runs in settings.items():
         found.append(Best(*key, tuple(_best(list(runs.values())))))
+    budgets = Counter((b.arm, b.size, b.context) for b in found)
+    found = [b for b in found if b.arm in MAIN or budgets[b.arm, b.size, b.context] > 1]
     order = list(ARMS)
     return sorted(found, key=lambda b: (order.index(b.arm), b.size, b.context, b.tokens))

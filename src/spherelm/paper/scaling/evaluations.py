@@ -23,8 +23,8 @@ from spherelm.errors import UserError
 from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, average_of
 from spherelm.eval.texts import short_names
 from spherelm.paper.scaling import figures
-from spherelm.paper.scaling.best import arm_of, place_of, size_of
-from spherelm.paper.scaling.grid import ARMS
+from spherelm.paper.scaling.best import arm_of, place_of, size_of, variant_of
+from spherelm.paper.scaling.grid import ARMS, MAIN
 from spherelm.paper.scaling.words import LEAD, lead, thousands
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
@@ -210,8 +210,10 @@ def length_charts(found: Sequence[Evaluated]) -> list[Chart]:
     charts: dict[tuple[str, int], dict[str, Evaluated]] = {}
     for each in found:  # by tokens
         run = each.run.config
-        if each.lengths:
-            charts.setdefault((size_of(run), run.model.context), {})[arm_of(run)] = each
+        arm = arm_of(run)
+        ablated = variant_of(each.run.id) and arm in MAIN  # but nGPT without QK-norm is an arm
+        if each.lengths and not ablated:
+            charts.setdefault((size_of(run), run.model.context), {})[arm] = each
     return [_length_chart(*place, arms) for place, arms in charts.items()]
 
 

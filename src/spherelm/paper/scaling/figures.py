@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from spherelm.paper.scaling.best import best_settings, places
-from spherelm.paper.scaling.grid import ARMS, SMALL
+from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record
 from spherelm.plots.chart import Axis, Chart, Role, Series
@@ -13,12 +13,12 @@ from spherelm.plots.chart import Axis, Chart, Role, Series
 Points = Sequence[tuple[float, float]]
 
 _ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
-"""Colours of the arms, in their order; the name at its end tells a curve from another."""
+"""Colours of the arms of `MAIN`; recipes have those of their kind again, and are dotted."""
 
 
 def figures(records: Sequence[Record]) -> list[Chart]:
-    """For each model and context: final loss over tokens of every arm, and the curves of the last
-    budget."""
+    """For each model and context: final loss over tokens of every arm, where there are several
+    budgets, and the curves of the last."""
     bests = best_settings(records)
     found = []
     for size, context in places(bests):
@@ -28,7 +28,8 @@ def figures(records: Sequence[Record]) -> list[Chart]:
         budgets = sorted({b.tokens / 1e6 for b in here})
         axis = Axis("million tokens", log=True, ticks=[(b, f"{b:.0f}") for b in budgets])
         title = f"Loss at the end of finished runs, {what}"
-        found.append(_losses(f"scaling-{name}", title, axis, ends))
+        if len(budgets) > 1:
+            found.append(_losses(f"scaling-{name}", title, axis, ends))
         longest = max(b.tokens for b in here)
         curves = {b.arm: _late(b.runs[0]) for b in here if b.tokens == longest}
         title = f"The runs of {millions(longest)} tokens, {what}"
@@ -49,12 +50,23 @@ def lines(points: Mapping[str, Points]) -> list[Series]:
     return [
         Series(
             ARMS[arm].title,
-            _ROLES[arms.index(arm) % len(_ROLES)],
+            _role(arm),
             through,
             square=not ARMS[arm].ngpt,
+            dotted=arm not in MAIN,
         )
-        for arm, through in points.items()
+        for arm, through in sorted(points.items(), key=lambda item: arms.index(item[0]))
     ]
+
+
+def _role(arm: str) -> Role:
+    roles = dict(zip(MAIN, _ROLES, strict=True))
+    if arm in roles:
+        return roles[arm]
+    kind = ARMS[arm].ngpt
+    recipes = [name for name in ARMS if name not in MAIN and ARMS[name].ngpt == kind]
+    of_kind = [role for name, role in roles.items() if ARMS[name].ngpt == kind]
+    return of_kind[recipes.index(arm) % len(of_kind)]
 
 
 def _losses(name: str, title: str, x: Axis, losses: Mapping[str, Points]) -> Chart:

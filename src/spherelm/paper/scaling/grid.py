@@ -90,6 +90,8 @@ ARMS: dict[str, Arm] = {
     "ngpt-tied": Arm("nGPT, tied embeddings", 8e-3, _TIED, ngpt=True),
     "gpt-tied": Arm("GPT, tied embeddings", 2e-3, _TIED),
 }
+MAIN = ("gpt", "gpt-qk", "gpt-muon", "gpt-qk-muon", "ngpt", "ngpt-muon")
+"""Arms that are compared from the first; the others are recipes, mostly tried at one budget."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 from spherelm import durable
 from spherelm.errors import UserError
 from spherelm.paper import store
-from spherelm.paper.scaling import ablated, evaluations, settings, tables, times
+from spherelm.paper.scaling import ablated, changes, evaluations, settings, tables, times
 from spherelm.paper.scaling import figures as pictures
 from spherelm.paper.scaling.evaluations import Evaluated
 from spherelm.paper.scaling.times import StepTime
@@ -23,6 +23,7 @@ from spherelm.plots import svg
 from spherelm.plots.chart import Chart
 
 PAGE = "headline.md"
+_FILLING = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False)
 BEGIN, END = "<!-- scaling: begin -->", "<!-- scaling: end -->"
 
 
@@ -40,15 +41,13 @@ class Data:
         return cls(records, times.read(results), evaluations.read(results, records))
 
     def parts(self) -> Iterator[str]:
-        """The page between its marks, a paragraph or table at a time."""
-        yield from tables.runs(self.records)
+        """What the page has between its marks, a paragraph or table at a time."""
         yield from tables.factors(self.records, self.steps)
         yield from tables.steps(self.steps)
+        yield from changes.tables(self.records)
         yield from evaluations.tables(self.evaluated)
         yield from ablated.tables(self.records)
-
-    def text(self) -> str:
-        return "\n\n".join(map(_wrapped, self.parts()))
+        yield from tables.runs(self.records)
 
     def figures(self) -> list[Chart]:
         return [*pictures.figures(self.records), *evaluations.length_charts(self.evaluated)]
@@ -56,7 +55,20 @@ class Data:
 
 def _wrapped(part: str) -> str:
     """A paragraph in lines of readable length; tables and pictures as they are."""
-    return part if part.startswith(("|", "!")) else textwrap.fill(part, 100)
+    return part if part.startswith(("|", "!")) else _FILLING.fill(part)
+
+
+def written(text: str, data: Data, page: Path) -> str:
+    """The text of the page with its tables written again; also the figures that people have put
+    nowhere else."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise UserError(f"{page} has no lines {BEGIN} and {END} between which to write")
+    tables = "\n\n".join(map(_wrapped, data.parts()))
+    links = {f"({chart.name}.svg)": chart.title for chart in data.figures()}
+    absent = [f"![{links[link]}]{link}" for link in links if link not in before + tables + after]
+    return "\n\n".join((before + BEGIN, *absent, tables, END + after))
 
 
 def redraw(results: Path) -> list[Path]:
@@ -69,11 +81,7 @@ def redraw(results: Path) -> list[Path]:
         raise UserError(f"{results}/data/scaling holds no finished run to draw")
     page = results / PAGE
     text = page.read_text() if page.is_file() else f"# The study\n\n{BEGIN}\n{END}\n"
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise UserError(f"{page} has no lines {BEGIN} and {END} between which to write")
-    durable.write_text(page, f"{before}{BEGIN}\n\n{data.text()}\n\n{END}{after}")
+    durable.write_text(page, written(text, data, page))
     drawn = {results / f"{c.name}.svg": svg.draw_file(c) for c in data.figures()}
     for path, picture in drawn.items():
         durable.write_text(path, picture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -36,7 +37,8 @@ def runs(records: Sequence[Record]) -> Iterator[str]:
 
 
 def factors(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[str]:
-    """How many times the tokens of an arm each baseline needs."""
+    """How many times the tokens of an nGPT each baseline needs, and plain GPT those of the other
+    baselines."""
     rows = list(_factor_rows(best_settings(records), steps))
     if not rows:
         return
@@ -54,8 +56,10 @@ def _factor_rows(bests: Sequence[Best], steps: Sequence[StepTime]) -> Iterator[l
         for name in (name for name, arm in ARMS.items() if not arm.ngpt):
             baseline = {b.tokens: b.losses for b in here if b.arm == name}
             for b in here if len(baseline) > 1 else ():
-                if b.arm != name:
-                    quicker = times.ratio(steps, (name, size, context), (b.arm, size, context))
+                if b.arm == name or not (ARMS[b.arm].ngpt or name == "gpt"):
+                    continue
+                quicker = times.ratio(steps, (name, size, context), (b.arm, size, context))
+                if (factor := _factor(baseline, b, quicker)) is not None:
                     yield [
                         size,
                         thousands(context),
@@ -64,30 +68,34 @@ def _factor_rows(bests: Sequence[Best], steps: Sequence[StepTime]) -> Iterator[l
                         millions(b.tokens),
                         f"{b.loss:.3f}",
                         str(len(b.runs)),
-                        *_factor(baseline, b, quicker),
+                        *factor,
                     ]
 
 
-def _factor(baseline: fit.Losses, best: Best, quicker: float | None) -> tuple[str, str, str, str]:
+def _factor(baseline: fit.Losses, best: Best, quicker: float | None) -> list[str] | None:
     """Tokens that are needed, the factor, its interval, and the factor in seconds: a token takes
-    the baseline `quicker` times as long."""
+    the baseline `quicker` times as long. None where nothing is known."""
     found = fit.factor(baseline, best.tokens, best.losses)
     if found is None:
         most = max(baseline) / best.tokens
+        if most < 1:  # the baseline was not run with as many tokens
+            return None
         seconds = "-" if quicker is None else f"over {most * quicker:.2f}"
-        return f"over {millions(max(baseline))}, not measured", f"over {most:.2f}", "-", seconds
+        return [f"over {millions(max(baseline))}, not measured", f"over {most:.2f}", "-", seconds]
     beyond = " (extrapolated)" if found.extrapolated else ""
     interval = _interval(found, 1) or "one seed"
     seconds = "-"
     if quicker is not None:
         within = _interval(found, quicker)
         seconds = f"{found.value * quicker:.2f}" + (f" ({within})" if within else "")
-    return f"{found.needed / 1e6:.0f}M{beyond}", f"{found.value:.2f}", interval, seconds
+    return [f"{found.needed / 1e6:.0f}M{beyond}", f"{found.value:.2f}", interval, seconds]
 
 
 def _interval(found: fit.Factor, quicker: float) -> str:
     if found.low is None or found.high is None:
         return ""
+    if math.isinf(found.high):
+        return f"over {found.low * quicker:.2f}"
     return f"{found.low * quicker:.2f} to {found.high * quicker:.2f}"
 
 

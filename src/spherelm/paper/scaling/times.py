@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import fnmatch
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 from spherelm import records
 from spherelm.errors import UserError
 from spherelm.paper.scaling import grid
-from spherelm.paper.scaling.grid import ARMS, SMALL, Point, rehearsed
+from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL, Point, rehearsed
 
 if TYPE_CHECKING:
-    from spherelm.config import RunConfig
+    from spherelm.bench.timing import Timing
 
-TIMED = ("gpt", "gpt-qk", "gpt-muon", "gpt-qk-muon", "ngpt", "ngpt-muon")
-"""Arms that are timed where `--only` names none, at the study's size and 4k context."""
 Model = tuple[str, str, int]
 """Arm, size and context."""
 
@@ -75,10 +73,10 @@ def chosen(patterns: str) -> list[Point]:
     """A point of each model to time.
 
     A pattern of arms means them at the study's size and 4k, one of runs' names the models of those
-    runs; '*' the arms of `TIMED`.
+    runs; '*' the arms of `MAIN` there.
     """
     if patterns == "*":
-        return [Point(arm, 92) for arm in TIMED]
+        return [Point(arm, 92) for arm in MAIN]
     points: list[Point] = []
     for pattern in map(str.strip, patterns.split(",")):
         arms = fnmatch.filter(ARMS, pattern)
@@ -93,8 +91,10 @@ def name(point: Point) -> str:
     return point.id.partition(f"-{point.millions}m-")[0]
 
 
-def measure(points: Sequence[Point], rehearse: bool, say: Callable[[str], None]) -> list[StepTime]:
-    """Time a step of each, models of one size and context by turns."""
+def measure(
+    points: Sequence[Point], rehearse: bool, say: Callable[[str], None]
+) -> Iterator[list[StepTime]]:
+    """Time a step of each: models of one size and context by turns, one place after another."""
     from spherelm.bench.report import environment
     from spherelm.ops.device import choose_device
     from spherelm.paper.step_times import step_times
@@ -105,32 +105,29 @@ def measure(points: Sequence[Point], rehearse: bool, say: Callable[[str], None])
             f"--time needs a CUDA device, not {device}; with --rehearse any device does"
         )
     made_with = environment(device)
-    found = []
     for place in sorted({_place(p.size, p.context) for p in points}):
-        runs: dict[str, RunConfig] = {}
-        here = [p for p in points if _place(p.size, p.context) == place]
-        for p in here:
-            runs[name(p)] = rehearsed(p.config()) if rehearse else p.config()
+        here = {name(p): p for p in points if _place(p.size, p.context) == place}
+        runs = {n: rehearsed(p.config()) if rehearse else p.config() for n, p in here.items()}
         times = step_times(runs, device, whole=True, say=say)
-        for p in here:
-            timing, tokens = times[name(p)], runs[name(p)].tokens_per_step
-            say(f"{name(p)}: {timing} ms for {tokens:,} tokens")
-            found.append(
-                StepTime(
-                    arm=p.arm,
-                    size=p.size,
-                    context=p.context,
-                    tokens=tokens,
-                    median_ms=round(timing.median, 3),
-                    low_ms=round(timing.low, 3),
-                    high_ms=round(timing.high, 3),
-                    tokens_per_s=round(tokens / timing.median * 1e3),
-                    device=made_with["device"],
-                    torch=made_with["torch"],
-                    date=datetime.now(timezone.utc).date().isoformat(),
-                )
-            )
-    return found
+        for each, timing in times.items():
+            say(f"{each}: {timing} ms for {runs[each].tokens_per_step:,} tokens")
+        yield [_entry(p, times[n], runs[n].tokens_per_step, made_with) for n, p in here.items()]
+
+
+def _entry(point: Point, timing: Timing, tokens: int, made_with: Mapping[str, str]) -> StepTime:
+    return StepTime(
+        arm=point.arm,
+        size=point.size,
+        context=point.context,
+        tokens=tokens,
+        median_ms=round(timing.median, 3),
+        low_ms=round(timing.low, 3),
+        high_ms=round(timing.high, 3),
+        tokens_per_s=round(tokens / timing.median * 1e3),
+        device=made_with["device"],
+        torch=made_with["torch"],
+        date=datetime.now(timezone.utc).date().isoformat(),
+    )
 
 
 def keep(results: Path, measured: Iterable[StepTime]) -> Path:

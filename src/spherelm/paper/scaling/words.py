@@ -10,8 +10,9 @@ from spherelm.paper.store import Record
 
 RUN = ("model", "context", "tokens", "arm", "schedule", "rate", "seed")
 """The columns of `cells`."""
+SETTING = RUN[:-1]
 LEAD = ("model", "context", "tokens", "arm", "rate")
-"""Those of `lead`."""
+"""Those of `setting` and `lead`."""
 
 
 def cells(record: Record) -> list[str]:
@@ -26,6 +27,11 @@ def cells(record: Record) -> list[str]:
         _rate(run),
         str(run.train.seed),
     ]
+
+
+def setting(record: Record) -> list[str]:
+    """Without the seed."""
+    return cells(record)[:-1]
 
 
 def lead(record: Record) -> list[str]:
