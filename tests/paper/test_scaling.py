@@ -86,7 +86,7 @@ def test_tuned_values_carry_over_to_other_sizes() -> None:
     )
     assert small.model.init_std == pytest.approx(0.5 / math.sqrt(512))
     assert large.model.init_std == pytest.approx(0.5 / math.sqrt(768))
-    assert small.optim.final_lr == pytest.approx(2e-4)
+    assert small.optim.final_lr == pytest.approx(4e-4)
     ngpt = Point("ngpt", 92, size="12x768", tuned=(("alpha", 2.0),)).config().model
     assert ngpt.alpha_attn.init == ngpt.alpha_mlp.init == pytest.approx(2 / 12)
 
@@ -95,8 +95,17 @@ def test_every_arm_is_tuned_by_as_many_runs() -> None:
     counts = {arm: sum(bool(p.tuned) for p in GRID if p.arm == arm) for arm in grid.LEADERS[2:]}
     assert len(set(counts.values())) == 1
     plain = [p for p in GRID if p.size == grid.SMALL and not p.variant]
-    counts = {arm: sum(p.arm == arm for p in plain) for arm in grid.BOTH}
-    assert len(set(counts.values())) == 1
+    for pair in (grid.BOTH, grid.LEADERS[2:]):
+        one, other = ({best.setting_of(p.id)[0] for p in plain if p.arm == arm} for arm in pair)
+        assert len(one) == len(other), pair
+
+
+def test_every_record_is_a_run_of_the_grid() -> None:
+    """Whoever wants to repeat one finds it by its name."""
+    names = {point.id for point in GRID}
+    kept = {record.id for record in store.read(ROOT / "docs" / "results" / "data" / "scaling")}
+    assert kept
+    assert kept <= names
 
 
 # --- the fit -------------------------------------------------------------------------------------
@@ -143,6 +152,24 @@ def test_far_beyond_the_baseline_there_is_no_factor() -> None:
     # A line in logarithms between two points of a law with a floor.
     assert inside.value == pytest.approx(80 / 46, rel=0.03)
     assert fit.factor(two, tokens(46), [LAW.loss(tokens(95))]) is None
+    below = fit.factor(two, tokens(46), [LAW.loss(tokens(44))])
+    assert below is not None
+    assert below.extrapolated
+    assert fit.factor(two, tokens(46), [LAW.loss(tokens(30))]) is None
+
+
+def test_seeds_of_other_settings_tell_of_the_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "DRAWS", 500)
+    baseline = {tokens(d): [LAW.loss(tokens(d))] for d in BUDGETS}
+
+    def width(repeats: Sequence[Sequence[float]]) -> float:
+        found = fit.factor(baseline, tokens(92), [LAW.loss(2 * tokens(92))], repeats)
+        assert found is not None
+        return math.nan if found.low is None or found.high is None else found.high - found.low
+
+    assert math.isnan(width([[4.0], [5.0]]))  # no seeds, no interval
+    narrow, wide = width([[4.0, 4.01, 3.99]]), width([[4.0, 4.04, 3.96], [5.0]])
+    assert 0 < narrow < wide
 
 
 def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth(
@@ -254,9 +281,9 @@ def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> 
 def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> None:
     for seed, loss in enumerate((3.9, 4.2, 4.2)):
         made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
-    made_up(tmp_path, Point("gpt", 92, lr=4e-3), 4.0)  # below the mean of three, above seed 0
+    made_up(tmp_path, Point("gpt", 92, lr=2e-3), 4.0)  # below the mean of three, above seed 0
     (found,) = best.best_settings(store.read(tmp_path))
-    assert {run.config.optim.lr for run in found.runs} == {2e-3}
+    assert {run.config.optim.lr for run in found.runs} == {4e-3}
     assert found.loss == pytest.approx(4.1)
 
 
@@ -289,7 +316,13 @@ def test_a_rehearsal_trains_keeps_skips_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two tiny runs, each a process of its own; the second call finds nothing left to do."""
-    command = ["reproduce", "scaling", "--rehearse", "--only", "*gpt-muon-4k-92m-linear-lr0.00?-s0"]
+    command = [
+        "reproduce",
+        "scaling",
+        "--rehearse",
+        "--only",
+        "gpt-muon-4k-92m-linear-lr0.002-s0,ngpt-muon-4k-92m-linear-lr0.008-s0",
+    ]
     command += ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     assert main(command) == 0
     said = capsys.readouterr().out

@@ -3,7 +3,8 @@
     L(D) = E + A·D^−b        from four budgets on
     L(D) = A·D^−b            (a straight line in logarithms) with two or three
 
-Two budgets are a law only between them: beyond the larger one nothing is read off it.
+Two budgets are a law only between them: beyond the larger one nothing is read off it, and of what
+lies below the smallest budget only what is near.
 Only ends of finished schedules are compared. With seeds, an interval: every budget's mean is drawn
 again from what its seeds leave open, on both sides, and all is fitted anew.
 """
@@ -25,6 +26,8 @@ Losses = Mapping[int, Sequence[float]]
 DRAWS = 2000
 EXTRAPOLATE = 2.0
 """How far beyond its largest budget a fit of three budgets or more is believed, at most."""
+BELOW = 1.1
+"""How far below its smallest one any fit is."""
 _EXPONENTS = 0.01 * 1.03 ** np.arange(160)  # 0.01 to 1.1
 
 Array = npt.NDArray[np.float64]
@@ -90,7 +93,7 @@ class Factor:
     tokens: int
     needed: float
     extrapolated: bool
-    """Whether the baseline's fit had to go beyond its largest budget."""
+    """Whether the baseline's fit had to go beyond what was measured."""
     low: float | None = None
     high: float | None = None
     """The interval of 90 %; unset where nothing has more than one seed."""
@@ -100,10 +103,17 @@ class Factor:
         return self.needed / self.tokens
 
 
-def factor(baseline: Losses, tokens: int, losses: Sequence[float]) -> Factor | None:
+def factor(
+    baseline: Losses,
+    tokens: int,
+    losses: Sequence[float],
+    repeats: Sequence[Sequence[float]] = (),
+) -> Factor | None:
     """What the baseline needs for the loss that another arm has after `tokens`.
 
-    None where there is no fit, or it would be asked too far beyond what was measured.
+    `repeats`: losses of other settings of the two, each with all its seeds; what these tell of the
+    spread over seeds goes for all. None where there is no fit, or it would be asked too far from
+    what was measured.
     """
     law = fit([(d, statistics.fmean(seeds)) for d, seeds in baseline.items()])
     if law is None:
@@ -111,15 +121,19 @@ def factor(baseline: Losses, tokens: int, losses: Sequence[float]) -> Factor | N
     needed = law.tokens(statistics.fmean(losses))
     if needed > max(baseline) * (EXTRAPOLATE if len(baseline) > 2 else 1):
         return None
-    beyond = needed > max(baseline)
-    if max(len(losses), *map(len, baseline.values())) < 2:
+    if needed < min(baseline) / BELOW:
+        return None
+    beyond = not min(baseline) <= needed <= max(baseline)
+    if max(map(len, (losses, *baseline.values(), *repeats))) < 2:
         return Factor(tokens, needed, beyond)
-    found = sorted(_drawn(baseline, losses))
+    found = sorted(_drawn(baseline, losses, repeats))
     low, high = found[int(0.05 * len(found))], found[math.ceil(0.95 * len(found)) - 1]
     return Factor(tokens, needed, beyond, low / tokens, high / tokens)
 
 
-def _drawn(baseline: Losses, losses: Sequence[float]) -> list[float]:
+def _drawn(
+    baseline: Losses, losses: Sequence[float], repeats: Sequence[Sequence[float]]
+) -> list[float]:
     """Tokens needed, for means drawn again.
 
     All groups share one variance, as well as it is known: that of the seeds of all, and with so few
@@ -127,8 +141,9 @@ def _drawn(baseline: Losses, losses: Sequence[float]) -> list[float]:
     three seeds themselves would take their spread for smaller than it is.
     """
     groups = [list(seeds) for seeds in (*baseline.values(), losses)]
-    freedom = sum(len(seeds) - 1 for seeds in groups)
-    off = sum((loss - statistics.fmean(seeds)) ** 2 for seeds in groups for loss in seeds)
+    known = [*groups, *repeats]
+    freedom = sum(len(seeds) - 1 for seeds in known)
+    off = sum((loss - statistics.fmean(seeds)) ** 2 for seeds in known for loss in seeds)
     draw = random.Random(0)
     drawn = []
     for _ in range(DRAWS):
@@ -140,9 +155,8 @@ def _drawn(baseline: Losses, losses: Sequence[float]) -> list[float]:
             ]
         )
     means = np.array(drawn)
-    possible = (
-        means.min(axis=1) > 0
-    )  # where the variance is that of two seeds, a draw may be absurd
+    # Where the variance is that of two seeds, a draw may be absurd.
+    possible = means.min(axis=1) > 0
     means[~possible] = 1.0
     E, A, b = _fits(np.array(list(baseline), dtype=float), means[:, :-1])
     above = means[:, -1] - E

@@ -84,12 +84,8 @@ def _best(settings: Sequence[Sequence[Record]]) -> Sequence[Record]:
     return min(settings, key=loss)
 
 
-def best_settings(records: Sequence[Record]) -> list[Best]:
-    """For each arm that is compared, context and budget, its best setting with all seeds of it.
-
-    The arms of `MAIN`, and whatever else has more than one budget: a recipe that was tried at one
-    has its loss alone.
-    """
+def _settings(records: Sequence[Record]) -> dict[tuple[str, str, int, int], list[list[Record]]]:
+    """The settings of every arm that is compared, at each size, context and budget: their runs."""
     settings: dict[tuple[str, str, int, int], dict[str, list[Record]]] = {}
     for record in records:
         arm = arm_of(record.config)
@@ -97,9 +93,31 @@ def best_settings(records: Sequence[Record]) -> list[Best]:
             model = record.config.model
             key = (arm, size_of(record.config), model.context, record.tokens)
             settings.setdefault(key, defaultdict(list))[setting_of(record.id)[0]].append(record)
-    found = []
-    for key, runs in settings.items():
-        found.append(Best(*key, tuple(_best(list(runs.values())))))
+    return {key: list(runs.values()) for key, runs in settings.items()}
+
+
+def other_settings(
+    records: Sequence[Record], bests: Sequence[Best], arms: Sequence[str], size: str, context: int
+) -> list[list[float]]:
+    """Losses of settings of `arms` that are not among the best: by their seeds they tell of chance,
+    too."""
+    chosen = {run.id for best in bests for run in best.runs}
+    return [
+        [run.loss for run in runs]
+        for (arm, of_size, of_context, _), settings in _settings(records).items()
+        if arm in arms and (of_size, of_context) == (size, context)
+        for runs in settings
+        if runs[0].id not in chosen
+    ]
+
+
+def best_settings(records: Sequence[Record]) -> list[Best]:
+    """For each arm that is compared, context and budget, its best setting with all seeds of it.
+
+    The arms of `MAIN`, and whatever else has more than one budget: a recipe that was tried at one
+    has its loss alone.
+    """
+    found = [Best(*key, tuple(_best(runs))) for key, runs in _settings(records).items()]
     budgets = Counter((b.arm, b.size, b.context) for b in found)
     found = [b for b in found if b.arm in MAIN or budgets[b.arm, b.size, b.context] > 1]
     order = list(ARMS)

@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from spherelm.paper import fit
 from spherelm.paper.scaling import times
-from spherelm.paper.scaling.best import Best, best_settings, place_of, places, variant_of
+from spherelm.paper.scaling.best import (
+    Best,
+    best_settings,
+    other_settings,
+    place_of,
+    places,
+    variant_of,
+)
 from spherelm.paper.scaling.grid import ARMS
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import RUN, cells, millions, thousands
@@ -39,7 +47,7 @@ def runs(records: Sequence[Record]) -> Iterator[str]:
 def factors(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[str]:
     """How many times the tokens of an nGPT each baseline needs, and plain GPT those of the other
     baselines."""
-    rows = list(_factor_rows(best_settings(records), steps))
+    rows = list(_factor_rows(records, steps))
     if not rows:
         return
     yield (
@@ -50,7 +58,8 @@ def factors(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[st
     yield markdown.table(_FACTOR, rows)
 
 
-def _factor_rows(bests: Sequence[Best], steps: Sequence[StepTime]) -> Iterator[list[str]]:
+def _factor_rows(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[list[str]]:
+    bests = best_settings(records)
     for size, context in places(bests):
         here = [b for b in bests if (b.size, b.context) == (size, context)]
         for name in (name for name, arm in ARMS.items() if not arm.ngpt):
@@ -59,7 +68,8 @@ def _factor_rows(bests: Sequence[Best], steps: Sequence[StepTime]) -> Iterator[l
                 if b.arm == name or not (ARMS[b.arm].ngpt or name == "gpt"):
                     continue
                 quicker = times.ratio(steps, (name, size, context), (b.arm, size, context))
-                if (factor := _factor(baseline, b, quicker)) is not None:
+                others = other_settings(records, bests, (name, b.arm), size, context)
+                if (factor := _factor(baseline, b, others, quicker)) is not None:
                     yield [
                         size,
                         thousands(context),
@@ -72,13 +82,16 @@ def _factor_rows(bests: Sequence[Best], steps: Sequence[StepTime]) -> Iterator[l
                     ]
 
 
-def _factor(baseline: fit.Losses, best: Best, quicker: float | None) -> list[str] | None:
+def _factor(
+    baseline: fit.Losses, best: Best, others: Sequence[Sequence[float]], quicker: float | None
+) -> list[str] | None:
     """Tokens that are needed, the factor, its interval, and the factor in seconds: a token takes
     the baseline `quicker` times as long. None where nothing is known."""
-    found = fit.factor(baseline, best.tokens, best.losses)
+    found = fit.factor(baseline, best.tokens, best.losses, others)
     if found is None:
         most = max(baseline) / best.tokens
-        if most < 1:  # the baseline was not run with as many tokens
+        reached = best.loss >= statistics.fmean(baseline[max(baseline)])
+        if most < 1 or reached:  # the baseline was not run with as many tokens, or with as few
             return None
         seconds = "-" if quicker is None else f"over {most * quicker:.2f}"
         return [f"over {millions(max(baseline))}, not measured", f"over {most:.2f}", "-", seconds]
