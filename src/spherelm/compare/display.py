@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spherelm.config import RunConfig
-from spherelm.console import open_console
+from spherelm.console import format_count, format_seconds, open_console
 from spherelm.model.config import ARCH_NAMES, ARCHS, Arch
-from spherelm.training.report.reporter import Lines, Moment, Reporter, format_count, format_seconds
+from spherelm.training.report.reporter import Lines, Moment, Reporter
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
