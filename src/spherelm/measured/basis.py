@@ -24,6 +24,8 @@ class Optimum:
     muon_ratio: float
     tried: tuple[tuple[float, float], ...]
     """All rates that were compared: (lr, Muon's as a multiple)."""
+    diverged: tuple[tuple[float, float], ...] = ()
+    """Those of them whose runs diverged."""
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,11 @@ def _optimum(optimum: Optimum) -> str:
     if optimum.muon_ratio != 1 or any(ratio != 1 for _, ratio in optimum.tried):
         rate += f" and {optimum.lr * optimum.muon_ratio:.3g} for Muon"
         tried = f"best of {len(optimum.tried)} pairs tried"
+        tried += f", {len(optimum.diverged)} of which diverged" if optimum.diverged else ""
     else:
-        tried = f"tried: {', '.join(f'{lr:.3g}' for lr in lrs)}"
+        failed = {lr for lr, _ in optimum.diverged}
+        tried = f"tried: {', '.join(f'{lr:.3g}' for lr in lrs if lr not in failed)}"
+        tried += f"; diverged: {', '.join(f'{lr:.3g}' for lr in sorted(failed))}" if failed else ""
         edge = {lrs[0]: "below", lrs[-1]: "above"}.get(optimum.lr)
         tried += f"; the best may lie {edge}" if edge else ""
     if len(optimum.tried) == 1:
