@@ -120,6 +120,11 @@ def names() -> list[str]:
     return [f"{arch}-{size}" for arch in ARCHS for size in MODELS]
 
 
+def as_option(word: str) -> str | None:
+    """The option that a word by itself was meant as: --preset, where it names one."""
+    return f"--preset {word}" if word in names() or word in MODELS else None
+
+
 def get(name: str, arch: Arch = "ngpt") -> RunConfig:
     """The preset called `name`; one without `gpt-` or `ngpt-` means that of `arch`."""
     if not isinstance(name, str):

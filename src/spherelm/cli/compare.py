@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
         )
     base = presets.get(f"gpt-{preset}")
     defaults = {"preset": preset, "data": base.data, "train": base.train}
-    flags = parse(CompareFlags, argv, "compare", SHORT_FORMS, **defaults)
+    flags = parse(CompareFlags, argv, "compare", SHORT_FORMS, presets.as_option, **defaults)
     cpu_isa.before_products(flags.train.precision, flags.train.device)
     return _compare(flags)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -50,7 +51,9 @@ class GenerateFlags(Sampling, ModelFlags):
 
 
 def main(argv: list[str]) -> int:
-    flags = parse_for_model(GenerateFlags, argv, "generate")
+    flags = parse_for_model(
+        GenerateFlags, argv, "generate", meant=lambda word: f"--prompt {shlex.quote(word)}"
+    )
     prompts = _given_prompts(flags)
 
     from spherelm.generation.engine import Engine

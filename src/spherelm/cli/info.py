@@ -43,7 +43,7 @@ class InfoFlags:
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(InfoFlags, argv, "info")
+    flags = parse(InfoFlags, argv, "info", meant=presets.as_option)
     if flags.world_size:
         return _memory_by_gpus(flags)
     if flags.preset is None:

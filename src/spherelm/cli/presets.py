@@ -77,7 +77,6 @@ def _measure(runs: dict[str, RunConfig], rows: dict[str, dict[str, Any]], device
 
 
 def _print(result: dict[str, Any]) -> None:
-
     timed = "device" in result
     head = ["preset", "parameters", "context", "tokens"]
     head += [f"time on one {result['device']}"] if timed else []

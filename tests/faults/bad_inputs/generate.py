@@ -6,6 +6,8 @@ from tests.faults.bad_inputs.row import GENERATE, row
 
 ROWS = (
     row("generate", says="RUN must be given ("),
+    row("generate run Once upon", says="'Once' is one word too many: it belongs to no option; did"),
+    row("generate --model run --prompt a", says="no option --model; RUN is given by itself"),
     row("generate run --prompts nowhere.txt", says="cannot read prompts from nowhere.txt"),
     row("generate run --prompts books", says="cannot read prompts from books"),
     row("generate run --prompts binary.txt", says="cannot read prompts from binary.txt"),

@@ -9,6 +9,7 @@ ROWS = (
     row("presets nano", says="one word too many"),
     row("presets --tiem", says="did you mean --time?"),
     row("info", says="--preset must be given"),
+    row("info ngpt-nano", says="did you mean --preset ngpt-nano?"),
     row("info --preset", "", says="unknown preset ''"),
     row("info --preset nanno", says="did you mean"),
     row("info --world-size 2 x", says="--world-size"),
