@@ -125,6 +125,15 @@ def as_option(word: str) -> str | None:
     return f"--preset {word}" if word in names() or word in MODELS else None
 
 
+def of_size(size: str, arch: Arch) -> RunConfig:
+    """The preset of one architecture and a size, such as nano, that both have."""
+    if size not in MODELS:
+        first, _, rest = size.partition("-")
+        bare = rest if first in ARCHS else size
+        raise UserError(f"unknown preset {size!r}; {nearest(bare, MODELS)}")
+    return get(f"{arch}-{size}")
+
+
 def get(name: str, arch: Arch = "ngpt") -> RunConfig:
     """The preset called `name`; one without `gpt-` or `ngpt-` means that of `arch`."""
     if not isinstance(name, str):
