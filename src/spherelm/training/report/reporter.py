@@ -33,7 +33,7 @@ class Moment:
 class Reporter:
     """Told of every step, evaluation and checkpoint of a run; this one says nothing."""
 
-    def started(self, name: str, first_step: int, steps: int) -> None: ...
+    def started(self, name: str, what: str, first_step: int, steps: int) -> None: ...
     def stepped(self, moment: Moment) -> None: ...
     def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None: ...
     def saved(self, checkpoint: Path) -> None: ...
@@ -47,8 +47,8 @@ class Lines(Reporter):
     def __init__(self, every: int) -> None:
         self.every = every
 
-    def started(self, name: str, first_step: int, steps: int) -> None:
-        self.note(f"{name}: steps {first_step} to {steps}")
+    def started(self, name: str, what: str, first_step: int, steps: int) -> None:
+        self.note(f"{name}: {what}, steps {first_step} to {steps}")
 
     def stepped(self, moment: Moment) -> None:
         if moment.step % self.every == 0 or moment.step == moment.steps:
@@ -81,7 +81,8 @@ class Live(Lines):
         )
         self._drawn = 0.0
 
-    def started(self, name: str, first_step: int, steps: int) -> None:
+    def started(self, name: str, what: str, first_step: int, steps: int) -> None:
+        self.note(f"{name}: {what}")
         self._task = self._progress.add_task(name, total=steps, completed=first_step, text="")
         self._progress.start()
 
