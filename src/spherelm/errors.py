@@ -68,8 +68,8 @@ def first_line(error: BaseException) -> str:
 
 
 def shortened(value: object, longest: int = 100) -> str:
-    """A value as Python writes it, cut to `longest` characters."""
-    text = repr(value)
+    """A value as Python writes it, in one line and cut to `longest` characters."""
+    text = " ".join(repr(value).split("\n"))
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 

@@ -17,7 +17,7 @@ from spherelm.config import RunConfig, TrainConfig, WeightStorage
 from spherelm.config_io import from_dict
 from spherelm.data.tokenizer import DESCRIPTION, KINDS, Tokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
-from spherelm.errors import UserError, no_folder, some
+from spherelm.errors import UserError, no_folder, shortened, some
 from spherelm.folders.owner import read_record
 from spherelm.hf.card import check_losses
 from spherelm.hf.names import from_hf_config, from_hf_tensors, to_hf_config, unfold_scales
@@ -63,7 +63,7 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
 def model_path(path: object) -> Path:
     """The folder of a model, as it was named."""
     if not isinstance(path, (str, Path)):
-        raise UserError(f"a model is named by its folder, not {path!r}")
+        raise UserError(f"a model is named by its folder, not {shortened(path)}")
     return Path(path)
 
 

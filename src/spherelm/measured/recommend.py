@@ -35,6 +35,7 @@ from typing import Any
 
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, override, to_dict
+from spherelm.errors import UserError, shortened
 from spherelm.measured.basis import Basis, Optimum, lines
 from spherelm.measured.settings import CHOSEN, Setting, Size, kind_of, measured, unit
 
@@ -66,6 +67,8 @@ def recommend(
 
     Fields whose dotted names are in `given` stay as they are. See this file's head for the rule.
     """
+    if not isinstance(run, RunConfig):
+        raise UserError(f"give a spherelm.RunConfig, not {shortened(run)}")
     settings = measured() if settings is None else settings
     kind = _nearest_kind(_ended(settings), run)
     series = _nearest_series([s for s in settings if s.kind == kind], run)

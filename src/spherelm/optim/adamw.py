@@ -168,7 +168,10 @@ def attach_retraction(
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
     if not isinstance(optimizers, Iterable):
-        raise UserError(f"give an optimizer or a list of them, not {optimizers!r}")
+        raise UserError(
+            "give an optimizer or a list of them, then the model; "
+            f"not {type(optimizers).__name__} first"
+        )
     optimizers = list(optimizers)
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
