@@ -74,10 +74,10 @@ def test_matrices_below_each_other(dtype: torch.dtype, device: str) -> None:
 
 @dtypes
 @pytest.mark.parametrize("scaled", [True, False])
-def test_swiglu(scaled: bool, dtype: torch.dtype, device: str) -> None:
+@pytest.mark.parametrize(("N", "F"), [(133, 80), (1024, 64)], ids=["odd", "full tiles"])
+def test_swiglu(N: int, F: int, scaled: bool, dtype: torch.dtype, device: str) -> None:
     from spherelm.ops.triton.fp8_swiglu import swiglu, swiglu_backward
 
-    N, F = 133, 80
     packed, grad, s_u, s_nu = draw([(N, 2 * F), (N, F), (F,), (F,)], dtype, device)
     factors = (s_u, s_nu) if scaled else None
     amax = number(0.0, device)

@@ -13,6 +13,7 @@ from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.model.sphere import largest_norm_deviation, matrices
+from spherelm.optim import batched_muon
 from spherelm.optim.muon import MuonAndAdamW
 from spherelm.runs.metrics import read_metrics
 from spherelm.training.build import build_optimizer, check_whole
@@ -112,3 +113,34 @@ def test_what_muon_cannot_do_is_refused() -> None:
         check_whole(run, 2)
     with pytest.raises(UserError, match=r"muon needs train\.weight_storage = fp32, not bf16"):
         override(run, {"train.weight_storage": "bf16"})
+
+
+@pytest.mark.parametrize("at_once", [2**26, 3 * 64 * 64])
+def test_matrices_in_batches_step_as_torch_steps_them(
+    at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same weights and momenta, up to the rounding of products in bfloat16."""
+    monkeypatch.setattr(batched_muon, "AT_ONCE", at_once)
+    torch.manual_seed(0)
+    shapes = [(64, 64), (160, 64), (64, 64), (64, 160), (64, 64), (160, 64), (64, 64)]
+    ours = [torch.nn.Parameter(torch.randn(shape)) for shape in shapes]
+    theirs = [torch.nn.Parameter(p.detach().clone()) for p in ours]
+    fields = {"lr": 1e-2, "weight_decay": 0.3, "adjust_lr_fn": "match_rms_adamw"}
+    batched = batched_muon.BatchedMuon(ours, momentum=0.9, **fields)
+    single = torch.optim.Muon(theirs, momentum=0.9, **fields)
+    for _ in range(3):
+        before = [p.detach().clone() for p in theirs]
+        for a, b in zip(ours, theirs, strict=True):
+            a.data.copy_(b)
+            b.grad = torch.randn_like(b)
+            a.grad = b.grad.clone()
+        ours[1].grad = theirs[1].grad = None  # as of a matrix that nothing was learned for
+        batched.step()
+        single.step()
+        for a, b, start in zip(ours, theirs, before, strict=True):
+            moved = (b - start).norm()
+            assert (a - b).norm() <= 0.01 * moved
+            assert (moved > 0) == (b.grad is not None)
+            assert batched.state[a].keys() == single.state[b].keys()
+            for name, value in single.state[b].items():
+                assert torch.equal(batched.state[a][name], value)

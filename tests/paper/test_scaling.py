@@ -16,7 +16,7 @@ from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
-from spherelm.paper.scaling import grid, page
+from spherelm.paper.scaling import best, grid, page
 from spherelm.paper.scaling.grid import GRID, Point
 from spherelm.plots import svg
 
@@ -54,7 +54,9 @@ def test_every_run_has_a_name_of_its_own_and_a_sound_configuration() -> None:
         assert run.tokens_per_step == 65_536
         assert run.train.steps * 65_536 == pytest.approx(point.millions * 1e6, rel=2e-3)
         assert run.optim.schedule == point.schedule
-        assert page.arm_of(run) == point.arm
+        if not point.variant:
+            assert best.arm_of(run) == point.arm
+        assert best.variant_of(point.id) == point.variant
 
 
 def test_the_baseline_is_not_handicapped() -> None:
@@ -84,7 +86,7 @@ def test_tuned_values_carry_over_to_other_sizes() -> None:
     )
     assert small.model.init_std == pytest.approx(0.5 / math.sqrt(512))
     assert large.model.init_std == pytest.approx(0.5 / math.sqrt(768))
-    assert small.optim.final_lr == pytest.approx(2e-4)
+    assert small.optim.final_lr == pytest.approx(4e-4)
     ngpt = Point("ngpt", 92, size="12x768", tuned=(("alpha", 2.0),)).config().model
     assert ngpt.alpha_attn.init == ngpt.alpha_mlp.init == pytest.approx(2 / 12)
 
@@ -92,8 +94,18 @@ def test_tuned_values_carry_over_to_other_sizes() -> None:
 def test_every_arm_is_tuned_by_as_many_runs() -> None:
     counts = {arm: sum(bool(p.tuned) for p in GRID if p.arm == arm) for arm in grid.LEADERS[2:]}
     assert len(set(counts.values())) == 1
-    counts = {arm: sum(p.arm == arm and p.size == grid.SMALL for p in GRID) for arm in grid.BOTH}
-    assert len(set(counts.values())) == 1
+    plain = [p for p in GRID if p.size == grid.SMALL and not p.variant]
+    for pair in (grid.BOTH, grid.LEADERS[2:]):
+        one, other = ({best.setting_of(p.id)[0] for p in plain if p.arm == arm} for arm in pair)
+        assert len(one) == len(other), pair
+
+
+def test_every_record_is_a_run_of_the_grid() -> None:
+    """Whoever wants to repeat one finds it by its name."""
+    names = {point.id for point in GRID}
+    kept = {record.id for record in store.read(ROOT / "docs" / "results" / "data" / "scaling")}
+    assert kept
+    assert kept <= names
 
 
 # --- the fit -------------------------------------------------------------------------------------
@@ -140,6 +152,24 @@ def test_far_beyond_the_baseline_there_is_no_factor() -> None:
     # A line in logarithms between two points of a law with a floor.
     assert inside.value == pytest.approx(80 / 46, rel=0.03)
     assert fit.factor(two, tokens(46), [LAW.loss(tokens(95))]) is None
+    below = fit.factor(two, tokens(46), [LAW.loss(tokens(44))])
+    assert below is not None
+    assert below.extrapolated
+    assert fit.factor(two, tokens(46), [LAW.loss(tokens(30))]) is None
+
+
+def test_seeds_of_other_settings_tell_of_the_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fit, "DRAWS", 500)
+    baseline = {tokens(d): [LAW.loss(tokens(d))] for d in BUDGETS}
+
+    def width(repeats: Sequence[Sequence[float]]) -> float:
+        found = fit.factor(baseline, tokens(92), [LAW.loss(2 * tokens(92))], repeats)
+        assert found is not None
+        return math.nan if found.low is None or found.high is None else found.high - found.low
+
+    assert math.isnan(width([[4.0], [5.0]]))  # no seeds, no interval
+    narrow, wide = width([[4.0, 4.01, 3.99]]), width([[4.0, 4.04, 3.96], [5.0]])
+    assert 0 < narrow < wide
 
 
 def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth(
@@ -210,20 +240,51 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     assert float(row.split("|")[9]) == pytest.approx(2.0, abs=0.03)
     assert "one seed" in row
     assert "| nGPT, Muon | linear | 0.008, Muon 0.008 | 0 | did not finish |" in text
-    pictures = {f"{kind}-{of}.svg" for kind in ("scaling", "curves") for of in ("4k", "12x768-4k")}
+    pictures = {"scaling-4k.svg", "curves-4k.svg", "curves-12x768-4k.svg"}  # a line has two ends
     assert {p.name for p in paths} == {page.PAGE, *pictures}
     before = text
     page.redraw(tmp_path)
     assert (tmp_path / page.PAGE).read_text() == before
 
 
+def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> None:
+    """Each beside what chance does, which seeds at any budget tell."""
+    folder = tmp_path / "data" / "scaling"
+    for seed, loss in enumerate((3.64, 3.66)):  # a deviation of 0.0141, one degree of freedom
+        made_up(folder, Point("ngpt", 92, seed=seed), loss)
+    made_up(folder, Point("ngpt", 46), 4.0)
+    made_up(folder, Point("ngpt", 46, lr=4e-3), 4.1)  # a rate is no such change
+    made_up(folder, Point("ngpt", 46, "wsd"), 4.15)
+    made_up(folder, Point("ngpt-tied", 46), 3.99)
+    made_up(folder, Point("ngpt", 46, tuned=(("s_z", 20.0),)), 4.01)
+    made_up(folder, Point("gpt-tied", 46), 4.3)  # GPT itself was not run
+    paths = page.redraw(tmp_path)
+    text = (tmp_path / page.PAGE).read_text()
+    table = text.partition("What one change does")[2].partition("Every run")[0]
+    rows = [line.split(" | ")[3:] for line in table.splitlines() if line.startswith("| 8x512")]
+    assert [row[:2] + row[4:6] for row in rows] == [
+        ["nGPT", "wsd", "**+0.150**", "0.126"],
+        ["nGPT, s_z 20", "linear", "+0.010", "0.126"],
+        ["nGPT, tied embeddings", "linear", "-0.010", "0.126"],
+    ]
+    for figure in page.Data.read(tmp_path).figures():
+        assert [line.label for line in figure.series] == ["nGPT"]
+    # Nobody has put the pictures anywhere: they stand among the tables.
+    assert {p.name for p in paths} == {page.PAGE, "scaling-4k.svg", "curves-4k.svg"}
+    assert "(scaling-4k.svg)" in text
+    assert page.written(text, page.Data.read(tmp_path), tmp_path) == text
+    made_up(folder, Point("ngpt-tied", 92), 3.5)
+    tied = page.Data.read(tmp_path).figures()[0].series[1]
+    assert (tied.label, tied.dotted, tied.role) == ("nGPT, tied embeddings", True, "ngpt")
+
+
 def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> None:
     for seed, loss in enumerate((3.9, 4.2, 4.2)):
         made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
-    made_up(tmp_path, Point("gpt", 92, lr=4e-3), 4.0)  # below the mean of three, above seed 0
-    (best,) = page.best_settings(store.read(tmp_path))
-    assert {run.config.optim.lr for run in best.runs} == {2e-3}
-    assert best.loss == pytest.approx(4.1)
+    made_up(tmp_path, Point("gpt", 92, lr=2e-3), 4.0)  # below the mean of three, above seed 0
+    (found,) = best.best_settings(store.read(tmp_path))
+    assert {run.config.optim.lr for run in found.runs} == {4e-3}
+    assert found.loss == pytest.approx(4.1)
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
@@ -237,10 +298,11 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
 
 def test_the_page_in_the_repository_is_that_of_its_data() -> None:
     results = ROOT / "docs" / "results"
-    records = store.read(results / "data" / "scaling")
-    assert records
-    assert page.tables(records) in (results / page.PAGE).read_text()
-    for figure in page.figures(records):
+    data = page.Data.read(results)
+    assert data.records
+    text = (results / page.PAGE).read_text()
+    assert page.written(text, data, results / page.PAGE) == text
+    for figure in data.figures():
         picture = (results / f"{figure.name}.svg").read_text()
         assert picture == svg.draw_file(figure)
         ElementTree.fromstring(picture)
@@ -254,7 +316,13 @@ def test_a_rehearsal_trains_keeps_skips_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Two tiny runs, each a process of its own; the second call finds nothing left to do."""
-    command = ["reproduce", "scaling", "--rehearse", "--only", "*gpt-muon-4k-92m-linear-lr0.00?-s0"]
+    command = [
+        "reproduce",
+        "scaling",
+        "--rehearse",
+        "--only",
+        "gpt-muon-4k-92m-linear-lr0.002-s0,ngpt-muon-4k-92m-linear-lr0.008-s0",
+    ]
     command += ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     assert main(command) == 0
     said = capsys.readouterr().out

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from spherelm.runs.run_dir import RunDir
 STEPS = 250
 PROGRAM = """
 import sys
+import threading
 from pathlib import Path
 from tests.reproduce.test_runner import runner
 runner(Path(sys.argv[1]), int(sys.argv[2])).run()
@@ -122,3 +125,24 @@ def test_a_run_that_diverged_is_a_result(tmp_path: Path) -> None:
     assert not store.read_one(tmp_path / "records" / "wild").finished
     assert one.run() == 0
     assert said[-1] == "1 of 1 runs are done already"
+
+
+def test_a_run_that_somebody_stopped_is_left_and_not_a_result(tmp_path: Path) -> None:
+    said: list[str] = []
+    one = runner(tmp_path, workers=1)
+    one.say = said.append
+    left: list[int] = []
+    thread = threading.Thread(target=lambda: left.append(one.run()))
+    thread.start()
+    deadline = time.monotonic() + 120
+    while len(lines(tmp_path)) < 10:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    (process,) = one._active
+    process.send_signal(signal.SIGTERM)
+    thread.join(60)
+    assert left == [1]
+    assert re.fullmatch(r"long: stopped at \d+%, to go on from there next time", said[-1])
+    assert not (tmp_path / "records" / "long").exists()
+    assert one.run() == 0
+    assert store.has(tmp_path / "records", "long")

@@ -38,7 +38,9 @@ from spherelm.model.transformer import Transformer
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.choose import Choice
 from spherelm.ops.device import check_precision, choose_device, in_precision
-from spherelm.optim.adamw import AdamW, attach_retraction, parameter_groups
+from spherelm.optim.adamw import attach_retraction, parameter_groups
+from spherelm.optim.recipes.logit_gradient import precondition_
+from spherelm.training.build import build_optimizer
 from spherelm.training.memory import check_fits
 from spherelm.training.parallel.shard import compile_blocks
 from spherelm.training.passes import WARM_UPS, Passes
@@ -240,10 +242,13 @@ def training_step(
 
 
 def _our_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
-    optimizer = AdamW(model, lr=run.optim.lr, weight_decay=run.optim.weight_decay)
+    """The optimizer and the recipes of the run, as training has them."""
+    optimizer = build_optimizer(run, model)
     params = list(model.parameters())
 
     def clip_and_step() -> None:
+        if run.optim.logit_preconditioning:
+            precondition_(model)
         norm = nn.utils.get_total_norm([p.grad for p in params if p.grad is not None])
         optimizer.scale_gradients((run.optim.grad_clip / (norm + 1e-6)).clamp(max=1.0))
         optimizer.step()

@@ -81,7 +81,10 @@ def _measure(flags: LengthFlags) -> int:
                     model, tokenizer, tokens, lengths, label=label, report=partial(_report, run)
                 )
             )
-    values = [dataclasses.asdict(curve) for curve in curves]
+    values = [
+        {"run": run, **dataclasses.asdict(curve)}
+        for run, curve in zip(flags.runs, curves, strict=True)
+    ]
     if flags.out is not None:
         durable.write_json(Path(flags.out) / "length.json", values)
         if png.write([chart_of(curves, flags.metric)], Path(flags.out)) is None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from spherelm.paper.reproduce import Request
     from spherelm.paper.size import Size
 
-STUDY_ALONE = {"results", "rehearse"}
+STUDY_ALONE = {"results", "rehearse", "time"}
 ITEMS_ALONE = {"size", "tasks_dir", "books", "records", "device", "tflops", "json"}
 """Flags that would do nothing for the others."""
 

@@ -57,5 +57,8 @@ class ReproduceFlags:
     """Print one JSON object."""
     results: str = "docs/results"
     """scaling: folder of the page; the records are in data/scaling inside it."""
+    time: bool = False
+    """scaling: train nothing, but time a training step of each arm, alone on the GPU, by turns; for
+    RESULTS/data/step-times.json. --only may name arms, too; unset: six of them at 4k."""
     rehearse: bool = False
     """scaling: train every run at a tiny size and for a few steps, to see that all works."""

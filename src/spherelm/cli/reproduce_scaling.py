@@ -10,7 +10,7 @@ from spherelm.errors import UserError
 
 def main(flags: ReproduceFlags) -> int:
     from spherelm.paper import store
-    from spherelm.paper.scaling import grid, page
+    from spherelm.paper.scaling import grid, page, settings
 
     if not flags.results:
         raise UserError("--results is empty; name a folder")
@@ -19,6 +19,18 @@ def main(flags: ReproduceFlags) -> int:
     if flags.redraw:
         for path in page.redraw(results):
             print(path)
+        return 0
+    shows = flags.list or flags.dry_run
+    if flags.rehearse and not shows and results.resolve() == settings.OURS.resolve():
+        raise UserError(
+            f"--rehearse must not write among the results in {results}; name another folder by "
+            "--results"
+        )
+    if flags.time:
+        from spherelm.paper.scaling import times
+
+        for measured in times.measure(times.chosen(flags.only), flags.rehearse, _say):
+            _say(str(times.keep(results, measured)))
         return 0
     points = grid.chosen(flags.only)
     if flags.list:
@@ -49,8 +61,12 @@ def main(flags: ReproduceFlags) -> int:
         workers=2 if flags.workers is None else flags.workers,
         seconds=None if flags.minutes is None else 60 * flags.minutes,
         rehearse=flags.rehearse,
-        say=lambda line: print(line, flush=True),
+        say=_say,
     ).run()
     for path in page.redraw(results):
         print(path)
     return 0
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,9 +1,9 @@
 """Muon for the matrices of the blocks, our AdamW for embeddings and factors: one optimizer.
 
-`torch.optim.Muon` (Jordan 2024; "Muon is Scalable for LLM Training", arXiv 2502.16982) steps along
-the orthogonalized momentum of a matrix's gradient. Its steps are scaled to the size of AdamW's
-("match_rms_adamw"), so that both can share a learning rate. Matrices of an nGPT are put back on the
-sphere, as AdamW puts back those that it moves.
+Muon (Jordan 2024; "Muon is Scalable for LLM Training", arXiv 2502.16982) steps along the
+orthogonalized momentum of a matrix's gradient; ours is torch's, a batch at a time. Its steps are
+scaled to the size of AdamW's ("match_rms_adamw"), so that both can share a learning rate. Matrices
+of an nGPT are put back on the sphere, as AdamW puts back those that it moves.
 
 Every matrix must be whole: rows sharded over devices have no Newton-Schulz iteration of their own.
 """
@@ -18,7 +18,9 @@ from torch import Tensor
 from spherelm.config import OptimConfig
 from spherelm.model.sphere import matrices, unit_matrices
 from spherelm.model.transformer import Transformer
+from spherelm.ops.reference import normalize
 from spherelm.optim.adamw import AdamW, multiply_gradients
+from spherelm.optim.batched_muon import BatchedMuon, portions
 
 
 class MuonAndAdamW:
@@ -31,7 +33,7 @@ class MuonAndAdamW:
         in_blocks = [matrix for _, matrix in matrices(model.blocks) if matrix.requires_grad]
         held = {id(matrix) for matrix in in_blocks}
         muon_lr = optim.lr if optim.muon_lr is None else optim.muon_lr
-        self.muon = torch.optim.Muon(
+        self.muon = BatchedMuon(
             [{"params": in_blocks, "relative_lr": muon_lr / optim.lr}],
             lr=muon_lr,
             momentum=optim.muon_momentum,
@@ -48,7 +50,9 @@ class MuonAndAdamW:
         for group in self.adamw.param_groups:
             group["params"] = [p for p in group["params"] if id(p) not in held]
         self.parts: tuple[torch.optim.Optimizer, ...] = (self.muon, self.adamw)
-        self._on_sphere = [m for m in unit_matrices(model) if id(m.parameter) in held]
+        self._on_sphere: list[Tensor] = [
+            matrix.parameter for matrix in unit_matrices(model) if id(matrix.parameter) in held
+        ]
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
@@ -65,6 +69,13 @@ class MuonAndAdamW:
 
     def step(self) -> None:
         self.muon.step()
-        for matrix in self._on_sphere:
-            matrix.retract_()
+        self._retract_()
         self.adamw.step()
+
+    @torch.no_grad()
+    def _retract_(self) -> None:
+        """Put the rows of Muon's matrices back on the sphere, many at a time."""
+        for portion in portions(self._on_sphere):
+            few = self._on_sphere[portion]
+            rows = normalize(torch.cat(few))
+            torch._foreach_copy_(few, list(rows.split([len(matrix) for matrix in few])))

@@ -3,7 +3,8 @@
     L(D) = E + A·D^−b        from four budgets on
     L(D) = A·D^−b            (a straight line in logarithms) with two or three
 
-Two budgets are a law only between them: beyond the larger one nothing is read off it.
+Two budgets are a law only between them: beyond the larger one nothing is read off it, and of what
+lies below the smallest budget only what is near.
 Only ends of finished schedules are compared. With seeds, an interval: every budget's mean is drawn
 again from what its seeds leave open, on both sides, and all is fitted anew.
 """
@@ -16,13 +17,20 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 Losses = Mapping[int, Sequence[float]]
 """By tokens: the final loss of each seed."""
 
 DRAWS = 2000
 EXTRAPOLATE = 2.0
 """How far beyond its largest budget a fit of three budgets or more is believed, at most."""
-_EXPONENTS = [0.01 * 1.03**i for i in range(160)]  # 0.01 to 1.1
+BELOW = 1.1
+"""How far below its smallest one any fit is."""
+_EXPONENTS = 0.01 * 1.03 ** np.arange(160)  # 0.01 to 1.1
+
+Array = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -43,30 +51,39 @@ class PowerLaw:
 
 def fit(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
     """The law nearest to (tokens, loss) by squares; None where they are too few or do not fall."""
-    budgets = len({tokens for tokens, _ in points})
+    tokens, losses = np.array(points, dtype=float).reshape(-1, 2).T
+    E, A, b = (float(value[0]) for value in _fits(tokens, losses[None]))
+    return None if math.isnan(b) else PowerLaw(E, A, b)
+
+
+def _fits(tokens: Array, losses: Array) -> tuple[Array, Array, Array]:
+    """E, A and b of many laws at once; NaN where there is none. tokens: (D,), losses: (N, D)"""
+    budgets, none = len(np.unique(tokens)), np.full(len(losses), np.nan)
     if budgets < 2:
-        return None
+        return none, none, none
     if budgets < 4:
-        slope, start = _line([math.log(d) for d, _ in points], [math.log(y) for _, y in points])
-        return PowerLaw(0.0, math.exp(start), -slope) if slope < 0 else None
-    laws = [law for b in _EXPONENTS if (law := _at(b, points)) is not None]
-    return min(laws, key=lambda law: _error(law, points), default=None)
+        slope, start, _ = _lines(np.log(tokens)[:, None], np.log(losses))
+        falls = slope[:, 0] < 0
+        A, b = np.exp(start[:, 0]), -slope[:, 0]
+        return np.where(falls, 0.0, none), np.where(falls, A, none), np.where(falls, b, none)
+    # For an exponent, the best E and A are a line over D^−b.
+    A, E, off = _lines(tokens[:, None] ** -_EXPONENTS, losses)
+    off = np.where((A > 0) & (E >= 0), off, np.inf)
+    each, best = np.arange(len(losses)), off.argmin(axis=1)
+    found = np.isfinite(off[each, best])
+    laws = E[each, best], A[each, best], _EXPONENTS[best]
+    E, A, b = (np.where(found, value, none) for value in laws)
+    return E, A, b
 
 
-def _at(b: float, points: Sequence[tuple[float, float]]) -> PowerLaw | None:
-    """The best E and A for an exponent: a line over D^−b."""
-    A, E = _line([d**-b for d, _ in points], [y for _, y in points])
-    return PowerLaw(E, A, b) if A > 0 and E >= 0 else None
-
-
-def _line(xs: Sequence[float], ys: Sequence[float]) -> tuple[float, float]:
-    """Slope and intercept of the line nearest by squares."""
-    slope, intercept = statistics.linear_regression(xs, ys)
-    return slope, intercept
-
-
-def _error(law: PowerLaw, points: Sequence[tuple[float, float]]) -> float:
-    return sum((law.loss(d) - y) ** 2 for d, y in points)
+def _lines(x: Array, y: Array) -> tuple[Array, Array, Array]:
+    """Slopes, intercepts and squared errors of the lines nearest by squares, of every row of y over
+    every column of x.  x: (D, M), y: (N, D) -> (N, M) each"""
+    from_mean, y_from_mean = x - x.mean(axis=0), y - y.mean(axis=1, keepdims=True)
+    squares = (from_mean**2).sum(axis=0)
+    slope = y_from_mean @ from_mean / squares
+    start = y.mean(axis=1, keepdims=True) - slope * x.mean(axis=0)
+    return slope, start, (y_from_mean**2).sum(axis=1, keepdims=True) - slope**2 * squares
 
 
 @dataclass(frozen=True)
@@ -76,7 +93,7 @@ class Factor:
     tokens: int
     needed: float
     extrapolated: bool
-    """Whether the baseline's fit had to go beyond its largest budget."""
+    """Whether the baseline's fit had to go beyond what was measured."""
     low: float | None = None
     high: float | None = None
     """The interval of 90 %; unset where nothing has more than one seed."""
@@ -86,10 +103,17 @@ class Factor:
         return self.needed / self.tokens
 
 
-def factor(baseline: Losses, tokens: int, losses: Sequence[float]) -> Factor | None:
+def factor(
+    baseline: Losses,
+    tokens: int,
+    losses: Sequence[float],
+    repeats: Sequence[Sequence[float]] = (),
+) -> Factor | None:
     """What the baseline needs for the loss that another arm has after `tokens`.
 
-    None where there is no fit, or it would be asked too far beyond what was measured.
+    `repeats`: losses of other settings of the two, each with all its seeds; what these tell of the
+    spread over seeds goes for all. None where there is no fit, or it would be asked too far from
+    what was measured.
     """
     law = fit([(d, statistics.fmean(seeds)) for d, seeds in baseline.items()])
     if law is None:
@@ -97,15 +121,19 @@ def factor(baseline: Losses, tokens: int, losses: Sequence[float]) -> Factor | N
     needed = law.tokens(statistics.fmean(losses))
     if needed > max(baseline) * (EXTRAPOLATE if len(baseline) > 2 else 1):
         return None
-    beyond = needed > max(baseline)
-    if max(len(losses), *map(len, baseline.values())) < 2:
+    if needed < min(baseline) / BELOW:
+        return None
+    beyond = not min(baseline) <= needed <= max(baseline)
+    if max(map(len, (losses, *baseline.values(), *repeats))) < 2:
         return Factor(tokens, needed, beyond)
-    found = sorted(_drawn(baseline, losses))
+    found = sorted(_drawn(baseline, losses, repeats))
     low, high = found[int(0.05 * len(found))], found[math.ceil(0.95 * len(found)) - 1]
     return Factor(tokens, needed, beyond, low / tokens, high / tokens)
 
 
-def _drawn(baseline: Losses, losses: Sequence[float]) -> list[float]:
+def _drawn(
+    baseline: Losses, losses: Sequence[float], repeats: Sequence[Sequence[float]]
+) -> list[float]:
     """Tokens needed, for means drawn again.
 
     All groups share one variance, as well as it is known: that of the seeds of all, and with so few
@@ -113,16 +141,27 @@ def _drawn(baseline: Losses, losses: Sequence[float]) -> list[float]:
     three seeds themselves would take their spread for smaller than it is.
     """
     groups = [list(seeds) for seeds in (*baseline.values(), losses)]
-    freedom = sum(len(seeds) - 1 for seeds in groups)
-    off = sum((loss - statistics.fmean(seeds)) ** 2 for seeds in groups for loss in seeds)
+    known = [*groups, *repeats]
+    freedom = sum(len(seeds) - 1 for seeds in known)
+    off = sum((loss - statistics.fmean(seeds)) ** 2 for seeds in known for loss in seeds)
     draw = random.Random(0)
-    found = []
+    drawn = []
     for _ in range(DRAWS):
         spread = math.sqrt(off / sum(draw.gauss(0, 1) ** 2 for _ in range(freedom)))
-        means = [
-            draw.gauss(statistics.fmean(seeds), spread / math.sqrt(len(seeds))) for seeds in groups
-        ]
-        possible = min(means) > 0  # where the variance is that of two seeds, a draw may be absurd
-        law = fit(list(zip(baseline, means[:-1], strict=True))) if possible else None
-        found.append(math.inf if law is None else law.tokens(means[-1]))
-    return found
+        drawn.append(
+            [
+                draw.gauss(statistics.fmean(seeds), spread / math.sqrt(len(seeds)))
+                for seeds in groups
+            ]
+        )
+    means = np.array(drawn)
+    # Where the variance is that of two seeds, a draw may be absurd.
+    possible = means.min(axis=1) > 0
+    means[~possible] = 1.0
+    E, A, b = _fits(np.array(list(baseline), dtype=float), means[:, :-1])
+    above = means[:, -1] - E
+    reached = possible & (above > 0)  # not where there is no law: its E is NaN
+    found = np.full(DRAWS, np.inf)
+    with np.errstate(over="ignore"):
+        found[reached] = (A[reached] / above[reached]) ** (1 / b[reached])
+    return [float(tokens) for tokens in found]

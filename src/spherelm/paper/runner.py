@@ -79,7 +79,8 @@ class Runner:
     """Of each run under way: the share that was trained before it was started here."""
 
     def run(self) -> int:
-        """Train what is not done yet; how many runs are left, for want of time.
+        """Train what is not done yet; how many runs are left, for want of time or since somebody
+        stopped them.
 
         An error names the runs that failed.
         """
@@ -89,7 +90,7 @@ class Runner:
                 store.keep(self.out / job.id, self.records, job.id)
         self.say(f"{len(self.jobs) - len(queue)} of {len(self.jobs)} runs are done already")
         self._began = self._told = time.monotonic()
-        self._done, failed = 0.0, list[str]()
+        self._done, self._stopped, failed = 0.0, 0, list[str]()
         with _terminable():
             try:
                 while queue or self._active:
@@ -101,7 +102,7 @@ class Runner:
                 self._stop()
         if failed:
             raise UserError(f"{', '.join(failed)} failed; see {self.out}/ID.log")
-        return len(queue)
+        return len(queue) + self._stopped
 
     def is_done(self, job: Job) -> bool:
         """Whether the run has ended."""
@@ -165,6 +166,12 @@ class Runner:
         if status not in (0, _DIVERGED):
             self.say(f"{job.id}: failed with status {status}")
             return False
+        share = _share(RunDir(self.out / job.id), job)
+        if status == 0 and share < 1:  # by a signal that was not ours
+            self._done += job.flops * (share - self._shares.pop(job.id))
+            self._stopped += 1
+            self.say(f"{job.id}: stopped at {share:.0%}, to go on from there next time")
+            return True
         store.keep(self.out / job.id, self.records, job.id, diverged=status == _DIVERGED)
         self._done += job.flops * (1 - self._shares.pop(job.id))
         record = store.read_one(self.records / job.id)

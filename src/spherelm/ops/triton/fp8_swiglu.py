@@ -30,18 +30,20 @@ from torch import Tensor
 from spherelm.ops.eight_bits import LARGEST, padded
 from spherelm.ops.triton.fp8_cast import (
     as_bytes,
+    four_rows,
     largest_of_eights,
     note_largest,
     place,
+    rounded,
     sigmoid,
     store_both,
 )
 from spherelm.ops.triton.swiglu import gate_gradients, gated
-from spherelm.ops.triton.tiles import load_pair, load_tile, sum_rows
+from spherelm.ops.triton.tiles import load_pair, load_tile, store_tile, sum_rows
 
 _ROWS, _COLUMNS, _GROUP, _WARPS = 64, 64, 16, 4
 """Tiles as in `fp8_cast`."""
-_B_ROWS, _B_COLUMNS, _B_WALK, _B_STAGES, _B_WARPS = 32, 64, 16, 1, 8
+_B_ROWS, _B_COLUMNS, _B_WALK, _B_STAGES, _B_WARPS = 64, 64, 8, 2, 4
 """The same of the backward, with the tiles that a program walks over."""
 
 
@@ -73,13 +75,39 @@ def swiglu_kernel_8(
 
 
 @triton.jit
+def _every_fourth_row(
+    packed_ptr, grad_ptr, out_ptr, row, column, rows, F, s_nu, factor, sum_u, sum_nu, largest,
+    LARGEST: tl.constexpr, SCALED: tl.constexpr, EVEN: tl.constexpr,
+):  # fmt: skip
+    """Both gradients of some rows in eight bits, stored as they lie; sums and maxima go on."""
+    mask = (row < rows)[:, None] & (column < F)[None, :]
+    here = row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
+    u, nu = load_pair(packed_ptr + here, F, mask, EVEN)
+    g = load_tile(grad_ptr + row.to(tl.int64)[:, None] * F + column[None, :], mask, EVEN)
+    scaled_nu = nu * s_nu[None, :]
+    grad_u, grad_nu = gate_gradients(u, nu, scaled_nu, sigmoid(scaled_nu), g)
+    if SCALED:
+        sum_u += grad_u * u
+        sum_nu += grad_nu * nu
+    grad_u *= factor[None, :]
+    grad_nu *= factor[None, :]
+    either = tl.maximum(tl.abs(grad_u), tl.abs(grad_nu))
+    largest = tl.maximum(largest, largest_of_eights(either))
+    bits_u, bits_nu = rounded(grad_u, LARGEST), rounded(grad_nu, LARGEST)
+    store_tile(out_ptr + here, bits_u, mask, EVEN)
+    store_tile(out_ptr + here + F, bits_nu, mask, EVEN)
+    return bits_u, bits_nu, sum_u, sum_nu, largest
+
+
+@triton.jit
 def swiglu_backward_kernel_8(
     packed_ptr, s_u_ptr, s_nu_ptr, grad_ptr, out_ptr, turned_ptr, partial_ptr, scale_ptr, amax_ptr,
     rows, F, turned_rows,
     LARGEST: tl.constexpr, SCALED: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WALK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """A program walks down WALK tiles, so that its sums are brought together once."""
+    """A program walks down WALK tiles, so that its sums are brought together once. Four rows at a
+    time become words, which are what is transposed."""
     across = tl.cdiv(F, COLUMNS)
     walk = tl.program_id(0) // across
     column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
@@ -87,33 +115,35 @@ def swiglu_backward_kernel_8(
     scale = tl.load(scale_ptr)
     s_nu = _load_factors(s_nu_ptr, column, F, SCALED)
     factor = s_nu * _load_factors(s_u_ptr, column, F, SCALED) * scale
-    sum_u = tl.zeros((ROWS, COLUMNS), tl.float32)
-    sum_nu = tl.zeros((ROWS, COLUMNS), tl.float32)
-    largest = tl.zeros((ROWS, COLUMNS // 8), tl.float32)
+    FOURTH: tl.constexpr = ROWS // 4
+    sum_u = tl.zeros((FOURTH, COLUMNS), tl.float32)
+    sum_nu = tl.zeros((FOURTH, COLUMNS), tl.float32)
+    largest = tl.zeros((FOURTH, COLUMNS // 8), tl.float32)
+    words_ptr = turned_ptr.to(tl.pointer_type(tl.uint32))
+    stride = turned_rows // 4
     for step in tl.range(0, WALK, num_stages=STAGES):
-        row = (walk * WALK + step) * ROWS + tl.arange(0, ROWS)
-        mask = (row < rows)[:, None] & inside[None, :]
-        at = packed_ptr + row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
-        u, nu = load_pair(at, F, mask, EVEN)
-        at = grad_ptr + row.to(tl.int64)[:, None] * F + column[None, :]
-        g = load_tile(at, mask, EVEN)
-        scaled_nu = nu * s_nu[None, :]
-        grad_u, grad_nu = gate_gradients(u, nu, scaled_nu, sigmoid(scaled_nu), g)
-        if SCALED:
-            sum_u += grad_u * u
-            sum_nu += grad_nu * nu
-        grad_u *= factor[None, :]
-        grad_nu *= factor[None, :]
-        either = tl.maximum(tl.abs(grad_u), tl.abs(grad_nu))
-        largest = tl.maximum(largest, largest_of_eights(either))
-        store_both(
-            out_ptr, turned_ptr, grad_u, row, column, rows, F, 2 * F, turned_rows, turned_rows,
-            LARGEST, EVEN,
+        four = (walk * WALK + step) * FOURTH + tl.arange(0, FOURTH)
+        u_0, nu_0, sum_u, sum_nu, largest = _every_fourth_row(
+            packed_ptr, grad_ptr, out_ptr, four * 4, column, rows, F, s_nu, factor, sum_u, sum_nu,
+            largest, LARGEST, SCALED, EVEN,
         )  # fmt: skip
-        store_both(
-            out_ptr + F, turned_ptr + tl.cast(F, tl.int64) * turned_rows, grad_nu, row, column,
-            rows, F, 2 * F, turned_rows, turned_rows, LARGEST, EVEN,
+        u_1, nu_1, sum_u, sum_nu, largest = _every_fourth_row(
+            packed_ptr, grad_ptr, out_ptr, four * 4 + 1, column, rows, F, s_nu, factor, sum_u,
+            sum_nu, largest, LARGEST, SCALED, EVEN,
         )  # fmt: skip
+        u_2, nu_2, sum_u, sum_nu, largest = _every_fourth_row(
+            packed_ptr, grad_ptr, out_ptr, four * 4 + 2, column, rows, F, s_nu, factor, sum_u,
+            sum_nu, largest, LARGEST, SCALED, EVEN,
+        )  # fmt: skip
+        u_3, nu_3, sum_u, sum_nu, largest = _every_fourth_row(
+            packed_ptr, grad_ptr, out_ptr, four * 4 + 3, column, rows, F, s_nu, factor, sum_u,
+            sum_nu, largest, LARGEST, SCALED, EVEN,
+        )  # fmt: skip
+        of_u = words_ptr + column.to(tl.int64)[:, None] * stride + four[None, :]
+        of_nu = words_ptr + (column.to(tl.int64) + F)[:, None] * stride + four[None, :]
+        there = inside[:, None] & (four < stride)[None, :]
+        store_tile(of_u, tl.trans(four_rows(u_0, u_1, u_2, u_3)), there, EVEN)
+        store_tile(of_nu, tl.trans(four_rows(nu_0, nu_1, nu_2, nu_3)), there, EVEN)
     if SCALED:
         here = partial_ptr + tl.cast(walk, tl.int64) * (2 * F) + column
         # Factors are loaded again: kept over the loop they would take registers that it needs.

@@ -1,7 +1,15 @@
 """The study: how many fewer tokens nGPT needs than a GPT that was tuned with the same care.
 
-grid      which runs: arms, budgets, contexts, schedules, rates, seeds
-runner    trains them as `paper.runner` trains all grids
-page      tables and figures, from the records of `paper.store` alone, factors by `paper.fit`
-settings  the package's measured.json, from which `spherelm train` chooses
+grid         which runs: arms, budgets, contexts, schedules, rates, seeds
+runner       trains them as `paper.runner` trains all grids
+times        seconds of a training step of each arm, alone on the device
+page         tables and figures, from what is kept in the folder `data` of the results alone
+best         which arm a run belongs to, and the best setting of each
+words        what runs are called
+tables       of runs, of factors (by `paper.fit`), of steps
+changes      what one recipe or value gives, beside what chance does (`chance`)
+evaluations  what `spherelm eval` found: tasks, other texts, length of context
+ablated      the paper's three tables of ablations
+figures      losses at the ends of runs, and their curves
+settings     the package's measured.json, from which `spherelm train` chooses
 """

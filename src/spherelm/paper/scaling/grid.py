@@ -8,6 +8,7 @@ baselines, too, and each arm is tuned by as many runs as every other.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,7 +18,9 @@ from spherelm.config import OptimConfig, RunConfig, Schedule, TrainConfig
 from spherelm.config_io import override
 from spherelm.measured.settings import unit
 from spherelm.model.config import ModelConfig, ScaleConfig
+from spherelm.paper.ablations import TABLES, ablate
 from spherelm.paper.named import named
+from spherelm.paper.points import BASELINE
 from spherelm.paper.size import Shape
 
 TOKENS_PER_STEP = 65_536
@@ -65,10 +68,10 @@ _TIED = {"model.tie_embeddings": True}
 _FP8 = {"train.precision": "fp8"}
 _GATED = {"optim.algorithm": "gated_adamw"}
 ARMS: dict[str, Arm] = {
-    "gpt": Arm("GPT", 2e-3),
+    "gpt": Arm("GPT", 4e-3),
     "gpt-qk": Arm("GPT, QK-norm", 4e-3, _QK),
     "gpt-muon": Arm("GPT, Muon", 2e-3, _MUON),
-    "gpt-qk-muon": Arm("GPT, QK-norm, Muon", 4e-3, {**_QK, **_MUON}),
+    "gpt-qk-muon": Arm("GPT, QK-norm, Muon", 8e-3, {**_QK, **_MUON}),
     "ngpt": Arm("nGPT", 8e-3, ngpt=True),
     "ngpt-muon": Arm("nGPT, Muon", 8e-3, _MUON, ngpt=True),
     "ngpt-lgp": Arm(
@@ -78,15 +81,17 @@ ARMS: dict[str, Arm] = {
         ngpt=True,
     ),
     "ngpt-gated": Arm("nGPT, GatedAdamW", 8e-3, _GATED, ngpt=True),
-    "gpt-gated": Arm("GPT, GatedAdamW", 2e-3, _GATED),
+    "gpt-gated": Arm("GPT, GatedAdamW", 4e-3, _GATED),
     "ngpt-fp8": Arm("nGPT, fp8", 8e-3, _FP8, ngpt=True, compared=False),
     "gpt-fp8": Arm("GPT, fp8", 2e-3, _FP8, compared=False),
     "ngpt-cap": Arm("nGPT, angle cap 0.05", 8e-3, {"optim.angle_cap": 0.05}, ngpt=True),
     "ngpt-no-qk": Arm("nGPT, no QK-norm", 8e-3, {"model.qk_norm": False}, ngpt=True),
     "ngpt-signed": Arm("nGPT, signed alpha", 8e-3, {"model.signed_alpha": True}, ngpt=True),
     "ngpt-tied": Arm("nGPT, tied embeddings", 8e-3, _TIED, ngpt=True),
-    "gpt-tied": Arm("GPT, tied embeddings", 2e-3, _TIED),
+    "gpt-tied": Arm("GPT, tied embeddings", 4e-3, _TIED),
 }
+MAIN = ("gpt", "gpt-qk", "gpt-muon", "gpt-qk-muon", "ngpt", "ngpt-muon")
+"""Arms that are compared from the first; the others are recipes, mostly tried at one budget."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +112,8 @@ class Point:
     size: str = SMALL
     tuned: tuple[tuple[str, float], ...] = ()
     """Values other than the arm's own, by their names in `TUNED`."""
+    variant: str = ""
+    """A row of the paper's ablations (`paper.ablations`), of an arm of nGPT; mostly none."""
 
     @property
     def peak(self) -> float:
@@ -123,7 +130,8 @@ class Point:
         if self.log_rho is not None:
             words.append(f"rho{self.log_rho:g}")
         words += [f"{name}{value:g}" for name, value in self.tuned]
-        return "-".join((*words, f"s{self.seed}"))
+        variant = [self.variant] if self.variant else []
+        return "-".join((*words, f"s{self.seed}", *variant))
 
     @property
     def steps(self) -> int:
@@ -170,7 +178,10 @@ class Point:
         )
         rho = {} if self.log_rho is None else {"optim.log_rho": self.log_rho}
         run = override(run, {**arm.fields, **rho})
-        return override(run, {k: v for change in self.tuned for k, v in _fields(*change, run)})
+        run = override(run, {k: v for change in self.tuned for k, v in _fields(*change, run)})
+        if not self.variant:
+            return run
+        return dataclasses.replace(run, model=ablate(run.model, self.variant))
 
 
 def _fields(name: str, value: float, run: RunConfig) -> list[tuple[str, float]]:
@@ -194,6 +205,9 @@ def rehearsed(run: RunConfig) -> RunConfig:
 
 BOTH = ("ngpt", "gpt")
 LEADERS = (*BOTH, "ngpt-muon", "gpt-qk-muon")
+SCHEDULES: tuple[Schedule, ...] = ("linear", "log", "wsd", "cosine")
+EARLIER = {"ngpt": 8e-3, "gpt": 2e-3}
+"""Rates at which schedules and eight bits were compared; GPT's has since been found too low."""
 LADDERS: dict[bool, dict[str, tuple[float, float]]] = {
     False: {"init": (0.45, 2.0), "warmup": (0.05, 0.2), "decay": (0.03, 0.3)},
     True: {"s_z": (5.0, 20.0), "alpha": (0.5, 2.0), "warmup": (0.05, 0.1)},
@@ -204,28 +218,20 @@ LADDERS: dict[bool, dict[str, tuple[float, float]]] = {
 
 def _queue() -> list[Point]:
     """What each arm and schedule gives; rates; tuned values; then curves over tokens, seeds, other
-    contexts, recipes, eight-bit products, and the larger model."""
+    contexts, recipes, the paper's ablations, eight-bit products, and the larger model."""
     arms = [
         *(Point(arm, 92) for arm in ("ngpt", "gpt", "gpt-qk", "gpt-muon", "ngpt-muon")),
-        *(Point(arm, 46) for arm in BOTH),
-        *(Point(arm, 46, "log") for arm in BOTH),
-        *(Point(arm, 46, "wsd") for arm in BOTH),
         Point("gpt-qk-muon", 92),
-        Point("gpt-muon", 92, muon_lr=4e-3),
-        *(Point(arm, 46) for arm in ("ngpt-muon", "gpt-qk-muon")),
-        *(Point(arm, 46, "cosine") for arm in BOTH),
+        *(Point(arm, 46, schedule, lr=lr) for schedule in SCHEDULES for arm, lr in EARLIER.items()),
     ]
     rates = [
-        *(Point(arm, 184, lr=ARMS[arm].lr / 2) for arm in BOTH),
-        *(Point(arm, 184, lr=ARMS[arm].lr * 2) for arm in BOTH),
-        *(Point(arm, 92, lr=lr) for arm in BOTH for lr in rates_around(ARMS[arm].lr)),
-        *(Point(arm, 46, lr=lr) for arm in BOTH for lr in rates_around(ARMS[arm].lr)),
-        *(
-            Point(arm, 46, muon_lr=lr)
-            for arm in ("ngpt-muon", "gpt-qk-muon")
-            for lr in rates_around(ARMS[arm].lr)
-        ),
-        *(Point("gpt-qk", 46, lr=lr) for lr in (2e-3, 4e-3, 8e-3)),
+        *(Point(arm, 92, lr=lr) for arm in LEADERS for lr in rates_around(ARMS[arm].lr)),
+        *(Point(arm, 92, lr=ARMS[arm].lr / 4) for arm in BOTH),
+        *(Point(arm, 92, muon_lr=4e-3) for arm in LEADERS[2:]),
+        *(Point(arm, 184, lr=lr * ARMS[arm].lr) for lr in (1, 1 / 2) for arm in LEADERS),
+        *(Point(arm, 46, lr=lr * ARMS[arm].lr) for lr in (1, 1 / 2, 2) for arm in LEADERS),
+        *(Point("gpt-qk", 92, lr=lr) for lr in (2e-3, 8e-3)),
+        *(Point("gpt-muon", 92, lr=lr) for lr in (4e-3, 8e-3)),
     ]
     tuned = [
         Point(arm, 46, tuned=((name, value),))
@@ -233,10 +239,11 @@ def _queue() -> list[Point]:
         for name, values in LADDERS[ARMS[arm].ngpt].items()
         for value in values
     ]
-    longer = [Point(arm, tokens) for tokens in (184, 368) for arm in LEADERS]
-    halved = [Point(arm, 368, lr=ARMS[arm].lr / 2) for arm in LEADERS]
+    longest = [Point(arm, 368, lr=lr * ARMS[arm].lr) for lr in (1 / 2, 1) for arm in LEADERS]
     seeds = [
-        Point(arm, tokens, seed=seed) for tokens in (92, 184) for seed in (1, 2) for arm in LEADERS
+        *(Point(arm, 92, seed=seed) for seed in (1, 2) for arm in LEADERS),
+        *(Point("gpt", 92, lr=EARLIER["gpt"], seed=seed) for seed in (1, 2)),
+        *(Point(arm, 184, lr=ARMS[arm].lr / 2, seed=seed) for seed in (1, 2) for arm in LEADERS),
     ]
     contexts = [
         *(Point(arm, tokens, context=1024) for tokens in (46, 92, 184) for arm in BOTH),
@@ -248,9 +255,17 @@ def _queue() -> list[Point]:
         *(Point(arm, 46, tuned=(("beta2", 0.99),)) for arm in BOTH),
         *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in BOTH),
     ]
+    ablated = [
+        Point("ngpt", 92, variant=row.name)
+        for table in TABLES.values()
+        for row in table
+        if row.name != BASELINE
+    ]
     rounded = [Point(f"{arm}-fp8", 92, seed=seed) for seed in range(3) for arm in BOTH]
     larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
-    return arms + rates + tuned + longer + halved + seeds + contexts + recipes + rounded + larger
+    first = arms + rates + tuned + longest + seeds + contexts + recipes
+    # A run may be asked for twice: as an arm's own, and as a neighbour of another rate.
+    return list(dict.fromkeys(first + ablated + rounded + larger))
 
 
 def rates_around(lr: float) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from spherelm.compare.sweep_record import Record
 from spherelm.config import RunConfig
 from spherelm.measured import settings
 from spherelm.paper import store
+from spherelm.paper.scaling.best import variant_of
 
 OURS = Path(spherelm.__file__).parents[2] / "docs" / "results"
 """The results of the repository that the package lies in; an installed one lies in none."""
@@ -29,6 +30,8 @@ def tried(results: Path) -> list[settings.Setting]:
 
 def _study(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
     for record in store.read(results / "data" / "scaling"):
+        if variant_of(record.id):  # rates were not tried for a variant
+            continue
         if record.finished or record.diverged:
             loss = math.inf if record.diverged else record.loss
             yield record.config, "docs/results/headline.md", loss

@@ -1,0 +1,83 @@
+"""`torch.optim.Muon` with all matrices of one shape in one batch: the same steps in few launches.
+
+torch's own takes a matrix at a time, some twenty small kernels for each of the seven in every
+block. The matrices of a Transformer have few shapes; stacked, the Newton-Schulz iterations of all
+are products of batches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+AT_ONCE = 2**26
+"""Numbers that are worked on at a time, so that a large model needs no copy of all its matrices."""
+
+
+class BatchedMuon(torch.optim.Muon):
+    """Steps as torch's with Nesterov's momentum and "match_rms_adamw", and keeps the same state."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        assert closure is None
+        for group in self.param_groups:
+            moved = [p for p in group["params"] if p.grad is not None]
+            for p in moved:
+                if "momentum_buffer" not in self.state[p]:
+                    self.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
+            if moved:
+                momenta = [self.state[p]["momentum_buffer"] for p in moved]
+                _step(group, moved, [p.grad for p in moved], momenta)
+
+
+def _step(
+    group: dict[str, Any], matrices: list[Tensor], gradients: list[Tensor], momenta: list[Tensor]
+) -> None:
+    assert group["nesterov"]
+    assert group["adjust_lr_fn"] == "match_rms_adamw"
+    lr, momentum = group["lr"], group["momentum"]
+    torch._foreach_lerp_(momenta, gradients, 1 - momentum)
+    directions = torch._foreach_lerp(gradients, momenta, momentum)
+    torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
+
+    alike: dict[torch.Size, list[int]] = defaultdict(list)
+    for i, matrix in enumerate(matrices):
+        alike[matrix.shape].append(i)
+    for shape, members in alike.items():
+        length = lr * 0.2 * max(shape) ** 0.5  # for numbers as large as those of AdamW's steps
+        moved = [matrices[i] for i in members]
+        along = [directions[i] for i in members]
+        for portion in portions(moved):
+            stack = torch.stack([direction.bfloat16() for direction in along[portion]])
+            steps = orthogonalized(stack, group["ns_coefficients"], group["ns_steps"], group["eps"])
+            torch._foreach_add_(moved[portion], list(steps.float().unbind()), alpha=-length)
+
+
+def orthogonalized(
+    stack: Tensor, coefficients: tuple[float, float, float], iterations: int, eps: float
+) -> Tensor:
+    """Each matrix with its singular values near 1, by Newton and Schulz.  (n, R, C) -> (n, R, C)"""
+    tall = stack.shape[1] > stack.shape[2]
+    x = stack.mT if tall else stack
+    x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=eps)
+    a, b, c = coefficients
+    for _ in range(iterations):
+        gram = x @ x.mT
+        x = torch.baddbmm(x, torch.baddbmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
+    return x.mT if tall else x
+
+
+def portions(matrices: Sequence[Tensor]) -> Iterator[slice]:
+    """A list in parts of at most `AT_ONCE` numbers, or of one matrix."""
+    first, numbers = 0, 0
+    for i, matrix in enumerate(matrices):
+        if i > first and numbers + matrix.numel() > AT_ONCE:
+            yield slice(first, i)
+            first, numbers = i, 0
+        numbers += matrix.numel()
+    if first < len(matrices):
+        yield slice(first, len(matrices))

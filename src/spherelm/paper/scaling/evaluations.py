@@ -1,0 +1,233 @@
+"""What `spherelm eval` found for runs of the study: tasks, other texts, length of context.
+
+The folder data/evaluations of the results holds what the three verbs print with --json, as it is:
+
+    tasks.json, tasks-2.json, ...      spherelm eval tasks RUNS --json
+    texts.json, texts-2.json, ...      spherelm eval RUNS --text TEXTS --json
+    length.json, length-2.json, ...    spherelm eval length RUNS --books BOOKS --json
+
+A run's folder has the name of its record. What a later file measures again takes the place of what
+an earlier one has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from spherelm import records
+from spherelm.errors import UserError
+from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, average_of
+from spherelm.eval.texts import short_names
+from spherelm.paper.scaling import figures
+from spherelm.paper.scaling.best import arm_of, place_of, size_of, variant_of
+from spherelm.paper.scaling.grid import ARMS, MAIN
+from spherelm.paper.scaling.words import LEAD, lead, thousands
+from spherelm.paper.store import Record
+from spherelm.plots import markdown
+from spherelm.plots.chart import Axis, Chart, described
+
+K = TypeVar("K")
+V = TypeVar("V")
+Entry = tuple[str, K, V]
+"""A run, what was measured of it, and the number."""
+ACCURACY = tuple(task for task in PAPER_TASKS if task.name in AVERAGED)
+FOLDER = "evaluations"
+
+
+@dataclass(frozen=True)
+class Accuracy:
+    """A share of right answers, and its standard error."""
+
+    value: float
+    error: float
+    examples: int
+
+    def __str__(self) -> str:
+        return f"{100 * self.value:.1f} ± {100 * self.error:.1f}"
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What is known of one run."""
+
+    run: Record
+    tasks: dict[str, Accuracy] = field(default_factory=dict)
+    texts: dict[str, float] = field(default_factory=dict)
+    """Bits per byte."""
+    lengths: dict[int, float] = field(default_factory=dict)
+    """Perplexity at each length."""
+
+    @property
+    def average(self) -> Accuracy | None:
+        """Over the five tasks, where all were asked; the errors of tasks are independent."""
+        value = average_of({name: found.value for name, found in self.tasks.items()})
+        if value is None:
+            return None
+        of = [self.tasks[name] for name in AVERAGED]
+        error = math.hypot(*(found.error for found in of)) / len(of)
+        return Accuracy(value, error, sum(found.examples for found in of))
+
+
+# --- the files -----------------------------------------------------------------------------------
+
+
+def read(results: Path, known: Sequence[Record]) -> list[Evaluated]:
+    """All runs that were evaluated, by model, context, tokens and arm."""
+    found = {record.id: Evaluated(record) for record in known}
+    for run, task, accuracy in _all(results, "tasks", _tasks):
+        _of(run, found).tasks[task] = accuracy
+    for run, text, bits in _all(results, "texts", _texts):
+        _of(run, found).texts[text] = bits
+    for run, length, perplexity in _all(results, "length", _lengths):
+        _of(run, found).lengths[length] = perplexity
+    order = list(ARMS)
+
+    def rank(each: Evaluated) -> tuple[Any, ...]:
+        run = each.run
+        return *place_of(run.config), run.tokens, order.index(arm_of(run.config)), run.id
+
+    return sorted((e for e in found.values() if e.tasks or e.texts or e.lengths), key=rank)
+
+
+def _of(run: str, found: Mapping[str, Evaluated]) -> Evaluated:
+    """A run may be named by its folder, or by a checkpoint inside of it."""
+    for part in reversed(Path(run).parts):
+        if part in found:
+            return found[part]
+    raise UserError(f"data/{FOLDER} has the run {run}, and data/scaling no record of that name")
+
+
+def _all(
+    results: Path, kind: str, entries: Callable[[Any], Iterator[Entry[K, V]]]
+) -> Iterator[Entry[K, V]]:
+    """What all files of a kind hold, the one without a number first."""
+    folder = results / "data" / FOLDER
+    files = [*folder.glob(f"{kind}.json"), *folder.glob(f"{kind}-*.json")]
+    for path in sorted(files, key=lambda path: (len(path.name), path.name)):
+        yield from _entries(path, entries)
+
+
+def _entries(path: Path, entries: Callable[[Any], Iterator[Entry[K, V]]]) -> Sequence[Entry[K, V]]:
+    try:
+        return list(entries(records.read(path)))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise records.damaged(path, "it is not what `spherelm eval` prints") from None
+
+
+def _tasks(values: Any) -> Iterator[Entry[str, Accuracy]]:
+    for model in values["models"]:
+        for name, of in model["tasks"].items():
+            if name in AVERAGED:
+                accuracy = Accuracy(of["acc"], of["acc_stderr"], of["examples"])
+                yield model["run"], name, accuracy
+
+
+def _texts(values: Any) -> Iterator[Entry[str, float]]:
+    for result in values["results"]:
+        yield result["run"], result["text"], result["bits_per_byte"]
+
+
+def _lengths(values: Any) -> Iterator[Entry[int, float]]:
+    for curve in values["curves"]:
+        for length, perplexity in zip(curve["lengths"], curve["perplexities"], strict=True):
+            yield curve["run"], length, perplexity
+
+
+# --- tables and pictures -------------------------------------------------------------------------
+
+
+def tables(found: Sequence[Evaluated]) -> Iterator[str]:
+    """Accuracy, other texts, and perplexity by length, of those that have them."""
+    yield from _task_table([each for each in found if each.tasks])
+    yield from _text_table([each for each in found if each.texts])
+    yield from _length_tables([each for each in found if each.lengths])
+
+
+def _task_table(found: Sequence[Evaluated]) -> Iterator[str]:
+    if not found:
+        return
+    asked = [task for task in ACCURACY if any(task.name in each.tasks for each in found)]
+    counts = {
+        task.title: max(e.tasks[task.name].examples for e in found if task.name in e.tasks)
+        for task in asked
+    }
+    questions = ", ".join(f"{count:,} of {title}" for title, count in counts.items())
+    yield f"Right answers in % and their standard errors, no examples in the prompt ({questions}):"
+    head = (*LEAD, *(task.title for task in asked), "average of five")
+    rows = [
+        [
+            *lead(each.run),
+            *(_told(each.tasks.get(task.name)) for task in asked),
+            _told(each.average),
+        ]
+        for each in found
+    ]
+    yield markdown.table(head, rows)
+
+
+def _told(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _text_table(found: Sequence[Evaluated]) -> Iterator[str]:
+    if not found:
+        return
+    texts = list(dict.fromkeys(text for each in found for text in each.texts))
+    yield "Bits per byte of other held-out text:"
+    head = (*LEAD, *(name.partition(".")[0] for name in short_names(texts)))
+    rows = [
+        [*lead(each.run), *(_number(each.texts.get(text), ".4f") for text in texts)]
+        for each in found
+    ]
+    yield markdown.table(head, rows)
+
+
+def _number(value: float | None, digits: str) -> str:
+    return "-" if value is None else f"{value:{digits}}"
+
+
+def _length_tables(found: Sequence[Evaluated]) -> Iterator[str]:
+    if not found:
+        return
+    lengths = sorted({length for each in found for length in each.lengths})
+    yield "Perplexity of whole books by the length of the context, the same tokens at each:"
+    for chart in length_charts(found):
+        yield f"![{chart.title}]({chart.name}.svg)"
+    head = (*LEAD, *(f"{length:,}" for length in lengths))
+    rows = [
+        [*lead(each.run), *(_number(each.lengths.get(length), ",.1f") for length in lengths)]
+        for each in found
+    ]
+    yield markdown.table(head, rows)
+
+
+def length_charts(found: Sequence[Evaluated]) -> list[Chart]:
+    """For each model and context of training: of each arm the run of most tokens."""
+    charts: dict[tuple[str, int], dict[str, Evaluated]] = {}
+    for each in found:  # by tokens
+        run = each.run.config
+        arm = arm_of(run)
+        ablated = variant_of(each.run.id) and arm in MAIN  # but nGPT without QK-norm is an arm
+        if each.lengths and not ablated:
+            charts.setdefault((size_of(run), run.model.context), {})[arm] = each
+    return [_length_chart(*place, arms) for place, arms in charts.items()]
+
+
+def _length_chart(size: str, context: int, arms: Mapping[str, Evaluated]) -> Chart:
+    what, name = figures.named(size, context)
+    curves = {
+        arm: [(n, value) for n, value in sorted(each.lengths.items()) if math.isfinite(value)]
+        for arm, each in arms.items()
+    }
+    lengths = sorted({n for points in curves.values() for n, _ in points})
+    return described(
+        f"length-{name}",
+        f"Perplexity by length, trained at {what}",
+        Axis("tokens of context", log=True, ticks=[(n, thousands(n)) for n in lengths]),
+        Axis("perplexity", log=True),
+        figures.lines(curves),
+    )

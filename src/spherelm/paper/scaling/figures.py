@@ -1,0 +1,81 @@
+"""Pictures of the study: losses at the ends of runs, and the curves of the longest ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from spherelm.paper.scaling.best import best_settings, places
+from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL
+from spherelm.paper.scaling.words import millions, thousands
+from spherelm.paper.store import Record
+from spherelm.plots.chart import Axis, Chart, Role, Series
+
+Points = Sequence[tuple[float, float]]
+
+_ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
+"""Colours of the arms of `MAIN`; recipes have those of their kind again, and are dotted."""
+
+
+def figures(records: Sequence[Record]) -> list[Chart]:
+    """For each model and context: final loss over tokens of every arm, where there are several
+    budgets, and the curves of the last."""
+    bests = best_settings(records)
+    found = []
+    for size, context in places(bests):
+        here = [b for b in bests if (b.size, b.context) == (size, context)]
+        what, name = named(size, context)
+        ends = {b.arm: [(e.tokens / 1e6, e.loss) for e in here if e.arm == b.arm] for b in here}
+        budgets = sorted({b.tokens / 1e6 for b in here})
+        axis = Axis("million tokens", log=True, ticks=[(b, f"{b:.0f}") for b in budgets])
+        title = f"Loss at the end of finished runs, {what}"
+        if len(budgets) > 1:
+            found.append(_losses(f"scaling-{name}", title, axis, ends))
+        longest = max(b.tokens for b in here)
+        curves = {b.arm: _late(b.runs[0]) for b in here if b.tokens == longest}
+        title = f"The runs of {millions(longest)} tokens, {what}"
+        axis = Axis("million tokens", from_zero=True)
+        found.append(_losses(f"curves-{name}", title, axis, curves))
+    return found
+
+
+def named(size: str, context: int) -> tuple[str, str]:
+    """What a picture of a model and context is of, and the end of its file's name."""
+    what, name = f"{thousands(context)} context", thousands(context)
+    return (what, name) if size == SMALL else (f"{size}, {what}", f"{size}-{name}")
+
+
+def lines(points: Mapping[str, Points]) -> list[Series]:
+    """A curve for each arm, in its colour."""
+    arms = list(ARMS)
+    return [
+        Series(
+            ARMS[arm].title,
+            _role(arm),
+            through,
+            square=not ARMS[arm].ngpt,
+            dotted=arm not in MAIN,
+        )
+        for arm, through in sorted(points.items(), key=lambda item: arms.index(item[0]))
+    ]
+
+
+def _role(arm: str) -> Role:
+    roles = dict(zip(MAIN, _ROLES, strict=True))
+    if arm in roles:
+        return roles[arm]
+    kind = ARMS[arm].ngpt
+    recipes = [name for name in ARMS if name not in MAIN and ARMS[name].ngpt == kind]
+    of_kind = [role for name, role in roles.items() if ARMS[name].ngpt == kind]
+    return of_kind[recipes.index(arm) % len(of_kind)]
+
+
+def _losses(name: str, title: str, x: Axis, losses: Mapping[str, Points]) -> Chart:
+    series = lines(losses)
+    ends = "; ".join(f"{line.label} {line.points[-1][1]:.3f}" for line in series)
+    described = f"Validation loss at the ends: {ends}."
+    return Chart(name, title, described, x, Axis("validation loss"), series)
+
+
+def _late(run: Record) -> Points:
+    """The curve after a fifth of the run: what comes before would press the rest flat."""
+    return [(tokens / 1e6, loss) for tokens, loss in run.curve if tokens > 0.2 * run.tokens]

@@ -1,0 +1,152 @@
+"""Seconds of a training step of the arms, alone on the device: what a factor is worth in time.
+
+They are kept in data/step-times.json of the results, an entry a model; a model that is timed again
+takes the place of its earlier entry, and the others stay.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from spherelm import records
+from spherelm.errors import UserError
+from spherelm.paper.scaling import grid
+from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL, Point, rehearsed
+
+if TYPE_CHECKING:
+    from spherelm.bench.timing import Timing
+
+Model = tuple[str, str, int]
+"""Arm, size and context."""
+
+
+@dataclass(frozen=True)
+class StepTime:
+    """A step of one model: milliseconds at the median and at the quartiles."""
+
+    arm: str
+    size: str
+    context: int
+    tokens: int
+    """Of a step."""
+    median_ms: float
+    low_ms: float
+    high_ms: float
+    tokens_per_s: float
+    device: str
+    torch: str
+    date: str
+
+    @property
+    def model(self) -> Model:
+        return self.arm, self.size, self.context
+
+
+def path_in(results: Path) -> Path:
+    return results / "data" / "step-times.json"
+
+
+def read(results: Path) -> list[StepTime]:
+    """What was timed, the study's own size first and arms in their order; none without a file."""
+    path = path_in(results)
+    if not path.is_file():
+        return []
+    entries = records.field(records.read(path), "steps", list, path)
+    try:
+        found = [StepTime(**entry) for entry in entries]
+        return sorted(found, key=lambda t: (_place(t.size, t.context), list(ARMS).index(t.arm)))
+    except (TypeError, ValueError):
+        raise records.damaged(path, "it has an entry that is no time of a step") from None
+
+
+def _place(size: str, context: int) -> tuple[bool, str, int]:
+    return size != SMALL, size, context
+
+
+def chosen(patterns: str) -> list[Point]:
+    """A point of each model to time.
+
+    A pattern of arms means them at the study's size and 4k, one of runs' names the models of those
+    runs; '*' the arms of `MAIN` there.
+    """
+    if patterns == "*":
+        return [Point(arm, 92) for arm in MAIN]
+    points: list[Point] = []
+    for pattern in map(str.strip, patterns.split(",")):
+        arms = fnmatch.filter(ARMS, pattern)
+        points += [Point(arm, 92) for arm in arms] or grid.chosen(pattern)
+    return list(
+        {name(p): Point(p.arm, 92, context=p.context, size=p.size) for p in points}.values()
+    )
+
+
+def name(point: Point) -> str:
+    """What a model is called: the beginning of its runs' names, such as ngpt-muon-4k."""
+    return point.id.partition(f"-{point.millions}m-")[0]
+
+
+def measure(
+    points: Sequence[Point], rehearse: bool, say: Callable[[str], None]
+) -> Iterator[list[StepTime]]:
+    """Time a step of each: models of one size and context by turns, one place after another."""
+    from spherelm.bench.report import environment
+    from spherelm.ops.device import choose_device
+    from spherelm.paper.step_times import step_times
+
+    device = choose_device("auto", "--time")
+    if device.type != "cuda" and not rehearse:
+        raise UserError(
+            f"--time needs a CUDA device, not {device}; with --rehearse any device does"
+        )
+    made_with = environment(device)
+    for place in sorted({_place(p.size, p.context) for p in points}):
+        here = {name(p): p for p in points if _place(p.size, p.context) == place}
+        runs = {n: rehearsed(p.config()) if rehearse else p.config() for n, p in here.items()}
+        times = step_times(runs, device, whole=True, say=say)
+        for each, timing in times.items():
+            say(f"{each}: {timing} ms for {runs[each].tokens_per_step:,} tokens")
+        yield [_entry(p, times[n], runs[n].tokens_per_step, made_with) for n, p in here.items()]
+
+
+def _entry(point: Point, timing: Timing, tokens: int, made_with: Mapping[str, str]) -> StepTime:
+    return StepTime(
+        arm=point.arm,
+        size=point.size,
+        context=point.context,
+        tokens=tokens,
+        median_ms=round(timing.median, 3),
+        low_ms=round(timing.low, 3),
+        high_ms=round(timing.high, 3),
+        tokens_per_s=round(tokens / timing.median * 1e3),
+        device=made_with["device"],
+        torch=made_with["torch"],
+        date=datetime.now(timezone.utc).date().isoformat(),
+    )
+
+
+def keep(results: Path, measured: Iterable[StepTime]) -> Path:
+    """Put what was measured into the file, beside the other models that it has."""
+    kept = {time.model: time for time in (*read(results), *measured)}
+    path = path_in(results)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entries: list[dict[str, Any]] = [dataclasses.asdict(time) for time in kept.values()]
+    records.write(path, {"steps": entries})
+    return path
+
+
+def ratio(times: Iterable[StepTime], baseline: Model, model: Model) -> float | None:
+    """The baseline's seconds for a token over the model's; None where they were not both timed on
+    one kind of device with one torch."""
+    by_model = {time.model: time for time in times}
+    if baseline not in by_model or model not in by_model:
+        return None
+    first, other = by_model[baseline], by_model[model]
+    if (first.device, first.torch) != (other.device, other.torch):
+        return None
+    return other.tokens_per_s / first.tokens_per_s

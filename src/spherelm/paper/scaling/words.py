@@ -1,0 +1,72 @@
+"""What runs are called in tables: the arm, and what else distinguishes a run."""
+
+from __future__ import annotations
+
+from spherelm.config import RunConfig
+from spherelm.measured.settings import recipe_of
+from spherelm.paper.scaling.best import arm_of, size_of, variant_of
+from spherelm.paper.scaling.grid import ARMS, TUNED, Point
+from spherelm.paper.store import Record
+
+RUN = ("model", "context", "tokens", "arm", "schedule", "rate", "seed")
+"""The columns of `cells`."""
+SETTING = RUN[:-1]
+LEAD = ("model", "context", "tokens", "arm", "rate")
+"""Those of `setting` and `lead`."""
+
+
+def cells(record: Record) -> list[str]:
+    """The first cells of a run's row."""
+    run = record.config
+    return [
+        size_of(run),
+        thousands(run.model.context),
+        millions(record.tokens),
+        title(record),
+        _schedule(run),
+        _rate(run),
+        str(run.train.seed),
+    ]
+
+
+def setting(record: Record) -> list[str]:
+    """Without the seed."""
+    return cells(record)[:-1]
+
+
+def lead(record: Record) -> list[str]:
+    """Less of them: for the best runs alone."""
+    shown = dict(zip(RUN, cells(record), strict=True))
+    return [shown[name] for name in LEAD]
+
+
+def title(record: Record) -> str:
+    """The arm, and what a run has in place of the arm's own values."""
+    if variant := variant_of(record.id):
+        return f"nGPT, {variant}"
+    run, arm = record.config, arm_of(record.config)
+    usual, own = dict(recipe_of(Point(arm, 92).config())), dict(recipe_of(run))
+    changed = [name for name, field in TUNED.items() if own.get(field) != usual.get(field)]
+    return ", ".join((ARMS[arm].title, *(f"{name} {own[TUNED[name]]:g}" for name in changed)))
+
+
+def millions(tokens: int) -> str:
+    return f"{tokens / 1e6:.0f}M"
+
+
+def thousands(context: int) -> str:
+    """A context as it is called."""
+    return f"{context // 1024}k" if context % 1024 == 0 else str(context)
+
+
+def _schedule(run: RunConfig) -> str:
+    rho = f", ρ {run.optim.log_rho:g}" if run.optim.schedule == "log" else ""
+    return f"{run.optim.schedule}{rho}"
+
+
+def _rate(run: RunConfig) -> str:
+    optim = run.optim
+    if optim.algorithm != "muon":
+        return f"{optim.lr:g}"
+    muon = optim.lr if optim.muon_lr is None else optim.muon_lr
+    return f"{optim.lr:g}, Muon {muon:g}"
