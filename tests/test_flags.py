@@ -51,7 +51,10 @@ MISTAKES = {
         "r --out o --widht 3": "there is no option --widht; did you mean --section.width?",
         "r --out o --section.no-norm": "did you mean --section.no-normed?",
         "r --out o --zzz": "there is no option --zzz (",
-        "r --out o --run r": "there is no option --run (",
+        "r --out o --run r": "there is no option --run; RUN is given by itself, without one (",
+        "r --out o --save-dir x": "there is no option --save-dir; did you mean --out? (",
+        "r --out o --learning-rate 1": "there is no option --learning-rate (",  # nor --lr here
+        "r --out o --warmup 1": "did you mean --section.steps-of-warmup? (",
         "r --out o more": "'more' is one word too many",
         "r --out o --section.no-normed more": "takes no value, not 'more'; leave that out",
         "r --out o --section.normed=no": "'no'; did you mean --section.no-normed?",
@@ -64,7 +67,12 @@ MISTAKES = {
     _errors.InvalidChoice: {
         "r --out o --mode quick": "--mode must be one of fast, slow, not 'quick'",
     },
-    _errors.BadValue: {"r --out": "--out needs a value"},
+    _errors.BadValue: {
+        "r --out": "--out needs a value (",
+        "r --out o --mode": "--mode needs a value: fast, slow (",
+        "--checkpoint r --out o": "no option --checkpoint; RUN is given by itself, without one (",
+        "--oot o r": "there is no option --oot; did you mean --out? (",
+    },
     _errors.InstantiationFailure: {
         "r --out o --section.width wide": "--section.width must be a whole number, not 'wide'",
         "r --out o --section.steps_of_warmup=1.5": (
@@ -120,6 +128,21 @@ def test_a_flag_for_several_values_needs_one() -> None:
 def test_a_short_form_may_be_meant() -> None:
     with pytest.raises(UserError, match=r"no option --widt; did you mean --width\?"):
         parse(Flags, ["r", "--out", "o", "--widt", "3"], "verb", {"--width": "--section.width"})
+
+
+def test_a_word_too_many_may_have_been_meant_for_an_option() -> None:
+    with pytest.raises(UserError, match=r"'slow' is one word too many: .* did you mean --mode slo"):
+        parse(Flags, ["r", "slow", "--out", "o"], "verb", meant=lambda word: f"--mode {word}")
+
+
+def test_options_of_one_ending_are_all_named() -> None:
+    @dataclass(frozen=True)
+    class Rates:
+        gpt_lr: float = 1.0
+        ngpt_lr: float = 1.0
+
+    with pytest.raises(UserError, match=r"no option --lr; did you mean --gpt-lr or --ngpt-lr\?"):
+        parse(Rates, ["--lr", "1"], "verb")
 
 
 def test_defaults_may_be_others() -> None:

@@ -113,3 +113,22 @@ def test_no_file_needs_itself() -> None:
 
     for module in GRAPH:
         visit(module, ())
+
+
+def test_no_function_is_written_twice() -> None:
+    """The same lines under whatever name: a later change of one would forget the other.
+
+    A line of one call says too little to be a repetition.
+    """
+    places: dict[str, list[str]] = defaultdict(list)
+    for file in files():
+        if "remote_code" in file.parts:  # stands alone, by what an export is
+            continue
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[ast.get_docstring(node) is not None :]
+                if sum(1 for statement in body for _ in ast.walk(statement)) > 12:
+                    written = ast.dump(node.args) + "".join(map(ast.dump, body))
+                    places[written].append(f"{module_of(file)}.{node.name}")
+    twice = [" = ".join(names) for names in places.values() if len(names) > 1]
+    assert not twice, "\n".join(twice)

@@ -1,4 +1,5 @@
-"""The one way to print: text that fits the terminal, tables, and letters that it can show."""
+"""The one way to print: text that fits the terminal, tables, letters that it can
+show, and numbers that can be read."""
 
 from __future__ import annotations
 
@@ -198,3 +199,30 @@ def show(result: Mapping[str, object], as_json: bool, in_words: Callable[[], Non
     else:
         in_words()
     return 0
+
+
+def format_count(value: float) -> str:
+    """1234567 -> 1.23M"""
+    for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
+        if value >= limit:
+            return f"{value / limit:.3g}{unit}"
+    return f"{value:.3g}"
+
+
+def format_flops(value: float) -> str:
+    """7280000 -> 7.28 MFLOPs"""
+    for limit, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
+        if value >= limit:
+            return f"{value / limit:.3g} {unit}FLOPs"
+    return f"{value:,.0f} FLOPs"
+
+
+def format_seconds(seconds: float) -> str:
+    """3725 -> 1h02m"""
+    if seconds < 60:
+        return f"{seconds:.0f}s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes:02d}m" if hours < 48 else f"{hours / 24:.1f} days"

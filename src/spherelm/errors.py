@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import difflib
 import importlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -25,11 +26,31 @@ class UserError(ValueError):
         """Whether all processes of a run raise it alike: then the first one says it for all."""
 
 
+MOST_MEANT = 4
+"""Names of which one was meant, and that are still all told."""
+
+
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """A hint for a misspelt name: the closest valid one, or all of them when nothing is close."""
+    """A hint for a misspelt name: the closest valid one, or all of them when nothing is close.
+
+    One that is not written to its end may mean a few.
+    """
     valid = sorted(valid)
+    begun = [each for each in valid if name and each.startswith(name)]
+    if 0 < len(begun) <= MOST_MEANT:
+        return f"did you mean {' or '.join(map(repr, begun))}?"
     close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     return f"did you mean {close[0]!r}?" if close else f"valid: {', '.join(valid)}"
+
+
+def no_folder(path: Path) -> str:
+    """That a path is no folder: it is a file, or nothing is there."""
+    return f"{path} {'is a file' if path.is_file() else 'does not exist'}"
+
+
+def some(things: Sequence[object], most: int = 4) -> str:
+    """The first things of a list, and whether there are more."""
+    return ", ".join(map(str, things[:most])) + (", ..." if len(things) > most else "")
 
 
 @contextlib.contextmanager
@@ -47,8 +68,8 @@ def first_line(error: BaseException) -> str:
 
 
 def shortened(value: object, longest: int = 100) -> str:
-    """A value as Python writes it, cut to `longest` characters."""
-    text = repr(value)
+    """A value as Python writes it, in one line and cut to `longest` characters."""
+    text = " ".join(repr(value).split("\n"))
     return text if len(text) <= longest else f"{text[: longest - 3]}..."
 
 

@@ -120,6 +120,20 @@ def names() -> list[str]:
     return [f"{arch}-{size}" for arch in ARCHS for size in MODELS]
 
 
+def as_option(word: str) -> str | None:
+    """The option that a word by itself was meant as: --preset, where it names one."""
+    return f"--preset {word}" if word in names() or word in MODELS else None
+
+
+def of_size(size: str, arch: Arch) -> RunConfig:
+    """The preset of one architecture and a size, such as nano, that both have."""
+    if size not in MODELS:
+        first, _, rest = size.partition("-")
+        bare = rest if first in ARCHS else size
+        raise UserError(f"unknown preset {size!r}; {nearest(bare, MODELS)}")
+    return get(f"{arch}-{size}")
+
+
 def get(name: str, arch: Arch = "ngpt") -> RunConfig:
     """The preset called `name`; one without `gpt-` or `ngpt-` means that of `arch`."""
     if not isinstance(name, str):

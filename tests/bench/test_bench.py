@@ -32,6 +32,12 @@ def test_step_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "gpt-debug reference" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["step", "decode"])
+def test_a_benchmark_of_no_model_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match="--archs needs gpt, ngpt or both"):
+        bench.main([name, "--archs", "--device", "cpu"])
+
+
 def test_kernels_reports_every_operation(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["kernels", "--device", "cpu", "--tokens", "64", "--d-model", "64", "--repeats", "2"]
     assert bench.main([*argv, "--json"]) == 0

@@ -132,7 +132,7 @@ def test_warmup_keeps_its_share_of_a_shorter_run():
 
 
 def test_an_unknown_size_names_the_nearest():
-    with pytest.raises(UserError, match="did you mean 'gpt-nano'"):
+    with pytest.raises(UserError, match="unknown preset 'nanno'; did you mean 'nano'"):
         configure("nanno", presets.get("nano").train, DataConfig(), 257, {"gpt": None})
 
 

@@ -154,6 +154,19 @@ def test_the_end_of_one_long_text_is_held_out(tmp_path: Path) -> None:
     assert data.val.shards[0].header.documents == 0  # it goes on with the document of the other
 
 
+@pytest.mark.parametrize("more", [{}, {"train_tokenizer": 260}])
+def test_the_only_document_is_trained_on_whatever_its_hash(
+    more: dict[str, int], tmp_path: Path
+) -> None:
+    """Nine of ten single documents would be held out here, and nothing be left to train on."""
+    for number in range(4):
+        text, out = tmp_path / f"{number}.txt", tmp_path / f"out {number}"
+        text.write_text("".join(f"Line {i} of book {number}.\n" for i in range(10_000)))
+        prepare(PrepareConfig((str(text),), out, val_fraction=0.9, workers=1, **more))  # type: ignore[arg-type]
+        data = open_dataset(out)
+        assert 0 < data.train.n_tokens < data.val.n_tokens  # most of it, from its end
+
+
 def test_shards_do_not_depend_on_the_workers_nor_their_size_on_the_tokens(tmp_path: Path) -> None:
     text = tmp_path / "t.txt"
     text.write_text("\n<|endoftext|>\n".join(DOCUMENTS * 20))

@@ -73,6 +73,21 @@ def test_a_nan_is_explained_once(tmp_path: Path, start: Start, layout: dict[str,
     assert all(m["loss"] == m["loss"] for m in read_metrics(tmp_path / "run" / "metrics.jsonl"))
 
 
+def test_of_two_groups_in_one_folder_one_goes_on(tmp_path: Path, start: Start) -> None:
+    """Started together: all ranks of the other end in one line, and nothing of theirs is there."""
+    groups = [start(fields={"train__seed": seed}) for seed in (0, 1)]
+    ends = [group.wait() for group in groups]
+    assert sorted(ends) == [[0, 0], [2, 2]], [group.outputs() for group in groups]
+    first, second = groups[ends.index([2, 2])].outputs()
+    assert first.count("\n") == 1, first
+    assert "is being written by" in first or "already holds a run" in first
+    assert second == "", "only the first rank prints"
+    run = tmp_path / "run"
+    assert f"seed = {ends.index([0, 0])}\n" in (run / "config.toml").read_text()
+    steps = [m["step"] for m in read_metrics(run / "metrics.jsonl")]
+    assert steps == [*range(1, len(steps) + 1)]
+
+
 def other_version() -> None:
     import spherelm.distributed.agreement
 

@@ -109,6 +109,11 @@ def _models() -> Iterator[BadCall]:
             yield _call(model.extend_context, value, says="length must be a whole number")
     for value in (None, 3, [None], [3], ["x"]):
         yield _call(spherelm.attach_retraction, value, model, says="optimizer")
+    yield _call(spherelm.attach_retraction, model, optimizer, says="not Transformer first")
+    for function in (spherelm.load, spherelm.generate):
+        yield _call(function, model, says="a model is named by its folder, not Transformer(")
+    for value in (None, "ngpt-nano", model, model.config):
+        yield _call(spherelm.recommend, value, says="give a spherelm.RunConfig, not")
     for other in (nn.Linear(2, 2), nn.Identity()):
         yield _call(spherelm.retract_, other, says="holds no matrices of spherelm's")
         yield _call(spherelm.AdamW, other, lr=0.1, says="holds no matrices of spherelm's")

@@ -69,7 +69,7 @@ def test_export_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     ("arguments", "message"),
     [
         (["generate", "nowhere"], "nowhere does not exist"),
-        (["generate", "RUN", "--top-p", "2"], "top_p must be above 0"),
+        (["generate", "RUN", "--top-p", "2"], "--top-p must be above 0"),
         (["generate", "RUN", "--prompt", "x", "--prompts", "y"], "cannot be given together"),
         (["generate", "RUN", "--prompts", "y"], "cannot read prompts"),
         (["generate", "RUN", "--prompt", "a", "--max-new-tokens", str(10**12)], "GiB are free"),

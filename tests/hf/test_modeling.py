@@ -218,6 +218,55 @@ def test_our_retraction_finds_the_exported_model_and_any_wrapper_of_it() -> None
         retract_(as_hf(on_sphere(), fold=True))
 
 
+@pytest.mark.parametrize("mean", [True, False])
+@pytest.mark.parametrize("fold", [True, False])
+@pytest.mark.parametrize("variant", ["lerp", "tied", "scales: scalar"])
+def test_tokens_can_be_added_and_taken_away(variant: str, fold: bool, mean: bool) -> None:
+    """The logits of the others stay as they are; a new token has unit rows and its factor."""
+    hf, x = as_hf(on_sphere(**VARIANTS[variant]), fold=fold), tokens()
+    old = hf(x).logits
+    assert hf.resize_token_embeddings(270, mean_resizing=mean) is hf.get_input_embeddings()
+    logits = hf(torch.cat((x, torch.arange(250, 270).repeat(2, 1)), 1)).logits
+    torch.testing.assert_close(logits[:, :40, :257], old, **CLOSE)
+    assert logits.shape[-1] == hf.config.vocab_size == 270
+    matrices = [hf.model.embed_tokens.weight] + ([] if fold else [hf.lm_head.weight])
+    for rows in matrices:
+        lengths = torch.linalg.vector_norm(rows.detach(), dim=-1)
+        torch.testing.assert_close(lengths, torch.ones(270), rtol=0, atol=1e-6)
+    if mean and variant != "scales: scalar":  # one factor for all leaves rows no length
+        average = old.mean(-1)
+        deviation = (logits[:, :40, 257:] - average[..., None]).abs().max()
+        assert deviation < 0.2 * (old - average[..., None]).abs().max()
+    hf.resize_token_embeddings(100)
+    few = hf(x.clamp_max(99)).logits
+    assert few.shape[-1] == 100
+    hf.resize_token_embeddings(pad_to_multiple_of=64, mean_resizing=mean)
+    padded = hf(x.clamp_max(99)).logits
+    assert padded.shape[-1] == 128
+    torch.testing.assert_close(padded[..., :100], few, **CLOSE)
+
+
+def test_a_model_with_more_tokens_is_saved_and_loaded(tmp_path: Path) -> None:
+    """By transformers and by us, and without its head too."""
+    import spherelm.hf.register  # noqa: F401
+    from spherelm.saved import load_model
+
+    folder, x = export_to_hf(write_run(tmp_path / "run", byte_model()), tmp_path / "hf"), tokens()
+    hf = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    hf.resize_token_embeddings(260)
+    logits = hf(x).logits
+    transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "more")
+    hf.save_pretrained(tmp_path / "more")
+    again = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "more")
+    assert torch.equal(again(x).logits, logits)
+    ours = load_model(tmp_path / "more")
+    torch.testing.assert_close(ours.model(x), logits, **CLOSE)
+    headless = transformers.AutoModel.from_pretrained(folder)
+    headless.resize_token_embeddings(260, mean_resizing=False)
+    lengths = torch.linalg.vector_norm(headless.embed_tokens.weight, dim=-1)
+    torch.testing.assert_close(lengths, torch.ones(260), rtol=0, atol=1e-6)
+
+
 def test_training_under_the_trainer_stays_on_the_sphere(tmp_path: Path) -> None:
     """The example, on data of its own: norms are 1 after training, and the loss has fallen."""
     from examples.train_with_transformers import main

@@ -105,6 +105,59 @@ def test_seeds_are_compared_where_all_have_them() -> None:
     assert rate(a_run(), made_up(*runs)) == 8e-3
 
 
+# --- runs that diverged --------------------------------------------------------------------------
+
+
+@given(
+    st.dictionaries(st.sampled_from(LADDER), st.one_of(losses, st.just(math.inf)), min_size=1),
+)
+def test_what_diverged_is_never_chosen_nor_anything_beyond_it(tried: dict[float, float]) -> None:
+    assume(any(map(math.isfinite, tried.values())))
+    best = min(sorted(tried), key=lambda lr: tried[lr])
+    found = rate(a_run(), sweep({92: tried}))
+    for lr in (lr for lr, loss in tried.items() if math.isinf(loss)):
+        assert (found < lr) == (best < lr)
+        assert found != lr
+
+
+def test_what_diverged_was_tried_and_is_told() -> None:
+    settings = sweep({92: {2e-3: 3.5, 4e-3: 3.4, 8e-3: math.inf}})
+    assert recommend(a_run(), (), settings).run.optim.lr == 4e-3
+    words = "0.004 at 92M tokens (tried: 0.002, 0.004; diverged: 0.008);"
+    assert words in told(recommend(a_run(), (), settings))  # not: the best may lie above
+    below = sweep({92: {4e-3: 3.4, 8e-3: math.inf}})
+    words = "(tried: 0.004; diverged: 0.008; the best may lie below)"
+    assert words in told(recommend(a_run(), (), below))
+
+
+def test_one_seed_that_diverged_is_enough() -> None:
+    """Also one that the other settings do not have."""
+    runs = [(a_run(optim__lr=lr), loss) for lr, loss in ((4e-3, 3.5), (8e-3, 3.4))]
+    runs.append((a_run(optim__lr=8e-3, train__seed=1), math.inf))
+    assert rate(a_run(), made_up(*runs)) == 4e-3
+
+
+def test_where_all_runs_diverged_others_are_looked_at() -> None:
+    """Another number of tokens, schedule, size or kind."""
+    settings = sweep({46: {4e-3: 4.0}, 92: {8e-3: math.inf}})
+    settings += sweep({92: {1.6e-2: math.inf}}, optim__schedule="wsd")
+    settings += sweep({92: {1.6e-2: math.inf}}, model__n_layers=16)
+    settings += sweep({92: {1.6e-2: math.inf}}, optim__algorithm="muon")
+    assert rate(a_run(92), settings) == 4e-3
+    assert rate(a_run(model__n_layers=16), settings) == 4e-3
+    assert rate(a_run(optim__algorithm="muon"), settings) == 4e-3
+    wsd = recommend(a_run(optim__schedule="wsd"), {"optim.schedule"}, settings)
+    assert (wsd.run.optim.schedule, wsd.run.optim.lr) == ("wsd", 4e-3)
+
+
+def test_pairs_of_muon_that_diverged_are_counted() -> None:
+    muon: dict[str, Any] = {"optim__algorithm": "muon", "optim__lr": 8e-3}
+    runs = [(a_run(optim__muon_lr=lr, **muon), y) for lr, y in ((4e-3, 3.5), (1.6e-2, math.inf))]
+    made = recommend(a_run(optim__algorithm="muon"), (), made_up((a_run(**muon), 3.6), *runs))
+    assert made.run.optim.muon_lr == 4e-3
+    assert "(best of 3 pairs tried, 1 of which diverged)" in told(made)
+
+
 # --- between and beyond numbers of tokens --------------------------------------------------------
 
 

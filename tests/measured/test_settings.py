@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
 import pytest
 
 from spherelm import presets
-from spherelm.config_io import override
+from spherelm.config_io import override, to_toml
 from spherelm.errors import UserError
 from spherelm.measured import settings
 from spherelm.measured.settings import gather, kind_of, measured, read, recipe_of, to_json
@@ -26,9 +27,41 @@ def test_the_package_has_what_the_records_say() -> None:
     assert read() == tried
     records = [r for r in store.read(of_records.OURS / "data" / "scaling") if r.finished]
     study = [s for s in measured() if s.page.endswith("headline.md")]
-    losses = sorted(loss for setting in study for _, loss in setting.losses)
+    losses = sorted(y for setting in study for _, y in setting.losses if math.isfinite(y))
     assert losses == pytest.approx(sorted(r.loss for r in records), abs=1e-6)  # as it is rounded
     assert {dict(s.kind)["model.arch"] for s in measured()} == {"gpt", "ngpt"}
+
+
+def test_runs_that_diverged_are_there_and_unfinished_ones_are_not(tmp_path: Path) -> None:
+    """Also one that diverged before its first evaluation; in a file that any reader of JSON reads.
+
+    An unfinished run says nothing: it was stopped, whatever its loss.
+    """
+    records = tmp_path / "data" / "scaling"
+    ends: list[tuple[float, dict[str, bool]]] = [
+        (2e-3, {"finished": True}), (4e-3, {"finished": False, "diverged": True}),
+        (8e-3, {"finished": False}),
+    ]  # fmt: skip
+    for lr, end in ends:
+        folder = records / f"lr{lr}"
+        folder.mkdir(parents=True)
+        run = override(presets.get("ngpt-nano"), {"optim.lr": lr})
+        (folder / "config.toml").write_text(to_toml(run))
+        curve = '{"step": 1, "tokens": 512, "val_loss": 3.5}\n' if end["finished"] else ""
+        (folder / "metrics.jsonl").write_text(curve)
+        (folder / "result.json").write_text(json.dumps(end | {"seconds": 1.0}))
+    (tmp_path / of_records.SWEEP).write_text(
+        "preset,steps,arch,setting,seed,val_loss\n"
+        "nano,1500,gpt,lr=0.008 warmup=0.2 init=0.7 decay=0.1,0,inf\n"
+    )
+    tried = of_records.tried(tmp_path)
+    found = {setting.lr: setting.losses for setting in tried}
+    assert found == {2e-3: ((0, 3.5),), 4e-3: ((0, math.inf),), 8e-3: ((0, math.inf),)}
+    assert {s.lr: dict(s.kind)["model.arch"] for s in tried}[8e-3] == "gpt"  # that of the sweep
+    text = to_json(tried)
+    assert "Infinity" not in text
+    (tmp_path / "measured.json").write_text(text)
+    assert read(tmp_path / "measured.json") == tried
 
 
 def test_seeds_are_one_setting_and_all_else_is_not() -> None:

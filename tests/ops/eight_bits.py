@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from spherelm.ops.fp8.held import LARGEST
+from spherelm.ops.eight_bits import LARGEST
 
 BY_NAME = {"fp8e4nv": torch.float8_e4m3fn, "fp8e5": torch.float8_e5m2}
 

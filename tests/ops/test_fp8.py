@@ -14,12 +14,11 @@ from spherelm import AdamW, ModelConfig, Transformer
 from spherelm.model.config import Arch
 from spherelm.model.scaling import begin_step, keep_rounded
 from spherelm.ops.choose import Choice
+from spherelm.ops.eight_bits import E4M3, LARGEST
 from spherelm.ops.fp8 import casts
 from spherelm.ops.fp8.held import (
-    E4M3,
     GRADIENT,
     INPUT,
-    LARGEST,
     Held,
     advance,
     count_share,

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from spherelm.model.rope import rope_table
 from spherelm.ops import reference
-from spherelm.ops.fp8.held import E4M3, E5M2
+from spherelm.ops.eight_bits import E4M3, E5M2, padded
 from tests.ops.eight_bits import assert_rounds, assert_turned, exact_rounding
 from tests.ops.precision import DEVICES, DTYPES, draw, error
 
@@ -32,7 +32,7 @@ def test_an_operand_both_ways_round(
     rows: int, columns: int, format: torch.dtype, dtype: torch.dtype, device: str
 ) -> None:
     """Also numbers too large, too small, and not normal in the format."""
-    from spherelm.ops.triton.fp8_cast import cast_, padded
+    from spherelm.ops.triton.fp8_cast import cast_
 
     (x,) = draw([(rows, columns)], torch.float32, device)
     x = (x * torch.exp(4 * torch.randn_like(x))).to(dtype)
@@ -48,7 +48,7 @@ def test_an_operand_both_ways_round(
 
 
 def test_bytes_transposed(device: str) -> None:
-    from spherelm.ops.triton.fp8_cast import padded, turn_
+    from spherelm.ops.triton.fp8_cast import turn_
 
     bits = torch.randint(256, (150, 272), dtype=torch.uint8, device=device).view(E5M2)
     turned = torch.empty(272, padded(150), dtype=E5M2, device=device)

@@ -11,7 +11,17 @@ from xml.etree import ElementTree
 import pytest
 
 from spherelm.plots import png, svg
-from spherelm.plots.chart import COLOURS, Axis, Chart, Role, Series, Span, log_ticks, ticks
+from spherelm.plots.chart import (
+    COLOURS,
+    Axis,
+    Chart,
+    Role,
+    Series,
+    Span,
+    log_ticks,
+    ticks,
+    token_unit,
+)
 from spherelm.plots.place import Box, crosses, free_place, text_width
 
 
@@ -48,6 +58,13 @@ def test_ticks_of_layers_are_whole() -> None:
 )
 def test_log_ticks_are_log_ticks(low: float, high: float, values: list[float]) -> None:
     assert [value for value, _ in log_ticks(low, high)] == pytest.approx(values, rel=1e-12)
+
+
+def test_tokens_are_counted_in_units_of_which_there_are_two() -> None:
+    counts = (1, 1999, 2000, 1.9e6, 2e6, 1.9e9, 2e9, 4e11)
+    units = [1.0, 1.0, 1e3, 1e3, 1e6, 1e6, 1e9, 1e9]
+    assert [token_unit(count)[0] for count in counts] == units
+    assert [token_unit(count)[1] for count in (0, 2e6)] == ["tokens", "million tokens"]
 
 
 def test_any_range_has_ticks_enough_and_not_too_many() -> None:

@@ -14,6 +14,7 @@ from spherelm.cli import main
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.open import open_dataset
+from spherelm.errors import UserError
 from spherelm.runs.metrics import read_metrics
 from spherelm.saved import find_saved
 from spherelm.training.loop import train
@@ -74,6 +75,13 @@ def test_curves_are_those_of_the_metrics(runs: dict[str, Path]) -> None:
     rate, norm = (chart.series[0].points for chart in optimizer_charts(shown))
     assert [y for _, y in rate] == [m["lr"] for m in metrics]
     assert [y for _, y in norm] == [m["grad_norm"] for m in metrics]
+
+
+def test_a_folder_of_runs_names_them(runs: dict[str, Path]) -> None:
+    """Such as that of a comparison."""
+    around = runs["gpt"].parent
+    with pytest.raises(UserError, match=rf"holds no run .*; give runs in it: {around}/\w+, "):
+        read_history(str(around))
 
 
 def test_a_long_curve_is_made_of_means(runs: dict[str, Path]) -> None:

@@ -14,14 +14,17 @@ from safetensors import safe_open
 
 from spherelm.config import RunConfig
 from spherelm.config_io import override
+from spherelm.console import format_count
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
+from spherelm.model.flops import count_parameters
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model
 from spherelm.training.loop import train
+from spherelm.training.report.reporter import Lines
 from tests.training.conftest import tiny
 
 
@@ -56,6 +59,16 @@ def test_a_run_leaves_everything_needed_to_repeat_it(
     assert result.finished
     assert result.checkpoint == run_dir.checkpoints / "step_12"
     assert len(run_dir.speed.read_text().splitlines()) == 12
+
+
+def test_a_run_begins_by_saying_what_it_trains_and_where(
+    tmp_path: Path, dataset: TokenDataset, tiny_run: RunConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A GPU that was not found would else be noticed by the time alone."""
+    train(tiny_run, dataset, tmp_path / "mine", reporter=Lines(100))
+    parameters = format_count(count_parameters(tiny_run.model).total)
+    first = capsys.readouterr().err.splitlines()[0]
+    assert first == f"mine: {parameters} parameters on cpu, steps 0 to 12"
 
 
 def test_ngpt_logs_its_factors_and_stays_on_the_sphere(

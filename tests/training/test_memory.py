@@ -12,6 +12,8 @@ from spherelm import presets
 from spherelm.cli import main
 from spherelm.config_io import override
 from spherelm.errors import UserError
+from spherelm.optim.build import parts
+from spherelm.training.build import build_model, build_optimizer
 from spherelm.training.memory import LOGITS_CHUNK, SURE, check_fits, training_memory
 from tests.processes import Spherelm
 from tests.training.conftest import flags
@@ -86,6 +88,29 @@ def test_what_is_certain_lies_between_the_state_and_the_estimate() -> None:
     assert estimate.state == 4 * estimate.weights
     assert estimate.state < estimate.certain < estimate.total
     assert estimate.certain - estimate.state == int(SURE * (estimate.total - estimate.state))
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "storage"),
+    [("adamw", "fp32"), ("adamw", "bf16"), ("gated_adamw", "fp32"), ("muon", "fp32")],
+)
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_the_optimizer_remembers_as_much_as_is_counted(
+    arch: str, algorithm: str, storage: str
+) -> None:
+    """To the byte, after a real step; Adam's counts of steps, a number a tensor, are no moments."""
+    fields = {"optim.algorithm": algorithm, "train.weight_storage": storage}
+    run = override(presets.get(f"{arch}-debug"), fields)
+    model = build_model(run, torch.device("cpu"))
+    optimizer = build_optimizer(run, model)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    states = [state for part in parts(optimizer) for state in part.state.values()]
+    held = [tensor for state in states for tensor in state.values() if tensor.ndim]
+    counted = training_memory(run)
+    assert sum(tensor.nbytes for tensor in held) == counted.optimizer
+    assert sum(parameter.nbytes for parameter in model.parameters()) == counted.weights
 
 
 def test_gradients_are_held_in_shards_however_many_micro_batches_there_are() -> None:

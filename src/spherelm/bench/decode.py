@@ -94,7 +94,7 @@ def measure(
     """Build one model with fresh weights and time its generation."""
     torch.compiler.reset()
     with torch.device("meta"):
-        model = Transformer(presets.get(f"{arch}-{size}").model)
+        model = Transformer(presets.of_size(size, arch).model)
     model.to_empty(device=device)
     model.reset_parameters()
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32

@@ -37,14 +37,25 @@ class DeviceFlags(BenchFlags):
     """How many runs are timed, after some that are not."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ArchFlags(DeviceFlags):
+    """Flags of a benchmark of models."""
+
+    archs: tuple[Arch, ...] = ("gpt", "ngpt")
+    """Which models."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.archs:
+            raise UserError("--archs needs gpt, ngpt or both")
+
+
 @dataclass(frozen=True)
-class StepFlags(DeviceFlags):
+class StepFlags(ArchFlags):
     """Time, throughput and memory of a training step, GPT beside nGPT."""
 
     sizes: tuple[str, ...] = ()
     """Presets without their gpt- or ngpt-, such as 0.5b-1k. Unset: 0.5b-1k on CUDA, else nano."""
-    archs: tuple[Arch, ...] = ("gpt", "ngpt")
-    """Which models."""
     modes: tuple[StepMode, ...] = ()
     """Ways to execute them. Unset: kernels, compiled and reference on CUDA, else reference."""
     tokens: int | None = None
@@ -53,11 +64,6 @@ class StepFlags(DeviceFlags):
     """Which attention to use; auto takes the fastest that applies."""
     cuda_graphs: bool = True
     """Whether passes with our kernels are launched as CUDA graphs, as in training on one GPU."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.archs:
-            raise UserError("--archs needs gpt, ngpt or both")
 
 
 @dataclass(frozen=True)
@@ -76,13 +82,11 @@ class KernelsFlags(DeviceFlags):
 
 
 @dataclass(frozen=True)
-class DecodeFlags(DeviceFlags):
+class DecodeFlags(ArchFlags):
     """Speed of generation against the bound that the memory sets, GPT beside nGPT."""
 
     size: str | None = None
     """A preset without its gpt- or ngpt-. Unset: 0.5b-1k on CUDA, else nano."""
-    archs: tuple[Arch, ...] = ("gpt", "ngpt")
-    """Which models."""
     modes: tuple[DecodeMode, ...] = ()
     """As a CUDA graph: our kernels (fused), torch.compile (compiled), plain PyTorch (graph); eager:
     plain PyTorch as it is. Unset: the first three on CUDA, else eager."""
@@ -100,8 +104,6 @@ class DecodeFlags(DeviceFlags):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_int("--new", self.new, at_least=2)  # the first token and the others are told apart
-        if not self.archs:
-            raise UserError("--archs needs gpt, ngpt or both")
 
 
 @dataclass(frozen=True)

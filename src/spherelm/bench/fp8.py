@@ -15,7 +15,7 @@ from torch import Tensor
 from spherelm.bench.report import Table
 from spherelm.bench.timing import Timing, measure
 from spherelm.model.rope import rope_table
-from spherelm.ops.fp8.held import E4M3, E5M2
+from spherelm.ops.eight_bits import E4M3, E5M2
 
 
 @dataclass(frozen=True)

@@ -137,7 +137,7 @@ def measure_steps(size: str, mode: Mode, flags: Flags, device: torch.device) -> 
 
     They take turns because a device gets warm, and then slower, while it is measured.
     """
-    runs = {arch: presets.get(f"{arch}-{size}") for arch in flags.archs}
+    runs = {arch: presets.of_size(size, arch) for arch in flags.archs}
     torch.compiler.reset()
     if mode == "fp8":
         check_precision("fp8", device, "--modes")

@@ -59,9 +59,9 @@ def main(argv: list[str]) -> int:
         raise UserError(
             f"--preset must be a size for both models, such as {size or 'nano'}, not {preset}"
         )
-    base = presets.get(f"gpt-{preset}")
+    base = presets.of_size(preset, "gpt")
     defaults = {"preset": preset, "data": base.data, "train": base.train}
-    flags = parse(CompareFlags, argv, "compare", SHORT_FORMS, **defaults)
+    flags = parse(CompareFlags, argv, "compare", SHORT_FORMS, presets.as_option, **defaults)
     cpu_isa.before_products(flags.train.precision, flags.train.device)
     return _compare(flags)
 

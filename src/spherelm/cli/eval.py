@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
@@ -66,6 +68,8 @@ def main(argv: list[str]) -> int:
     if argv and argv[0] in KINDS:
         module = importlib.import_module(f"spherelm.cli.eval_{argv[0]}")
         return int(module.main(argv[1:]))
+    if argv and not os.path.exists(argv[0]) and (kind := get_close_matches(argv[0], KINDS, n=1)):
+        raise UserError(f"{argv[0]} does not exist; did you mean `spherelm eval {kind[0]}`?")
     flags = parse_for_model(EvalFlags, argv, "eval")
     check_runs("eval", flags.runs)
     if flags.text and flags.data is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import shlex
 import sys
 import time
 from collections.abc import Iterator
@@ -14,9 +15,9 @@ from typing import TYPE_CHECKING
 from spherelm.cli import ask
 from spherelm.cli.saved_model import ModelFlags, parse_for_model
 from spherelm.console import show
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say
 from spherelm.generation.settings import Sampling
-from spherelm.validate import FromZero
+from spherelm.validate import FromZero, check_fields
 
 if TYPE_CHECKING:
     from spherelm.data.tokenizer import Tokenizer
@@ -48,9 +49,14 @@ class GenerateFlags(Sampling, ModelFlags):
     json: bool = False
     """Print one JSON object at the end instead of text as it comes."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
 
 def main(argv: list[str]) -> int:
-    flags = parse_for_model(GenerateFlags, argv, "generate")
+    flags = parse_for_model(
+        GenerateFlags, argv, "generate", meant=lambda word: f"--prompt {shlex.quote(word)}"
+    )
     prompts = _given_prompts(flags)
 
     from spherelm.generation.engine import Engine
@@ -155,8 +161,9 @@ def _given_prompts(flags: GenerateFlags) -> tuple[str, ...] | None:
 
 def _read(file: str, what: str) -> str:
     try:
-        return Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        with or_say(f"cannot read {what} from {file}"):
+            return Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
         raise UserError(f"cannot read {what} from {file}: {error}") from None
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from spherelm import presets
 from spherelm.config import RunConfig
 from spherelm.config_io import override, read_toml
-from spherelm.console import print_table, show
+from spherelm.console import format_count, format_flops, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import parse
 from spherelm.validate import check_fields
@@ -43,7 +43,7 @@ class InfoFlags:
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(InfoFlags, argv, "info")
+    flags = parse(InfoFlags, argv, "info", meant=presets.as_option)
     if flags.world_size:
         return _memory_by_gpus(flags)
     if flags.preset is None:
@@ -85,7 +85,6 @@ def _report(preset: str, run: RunConfig) -> dict[str, Any]:
 
 def _print(report: dict[str, Any]) -> None:
     from spherelm.free_memory import gib
-    from spherelm.training.report.reporter import format_count, format_flops
 
     memory = report["training_memory_bytes"]
     parts = {part.replace("_", " "): n for part, n in memory.items() if part != "total"}

@@ -8,7 +8,7 @@ from typing import Any
 
 from spherelm import presets
 from spherelm.config import RunConfig
-from spherelm.console import print_table, show
+from spherelm.console import format_count, format_seconds, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import parse
 
@@ -77,8 +77,6 @@ def _measure(runs: dict[str, RunConfig], rows: dict[str, dict[str, Any]], device
 
 
 def _print(result: dict[str, Any]) -> None:
-    from spherelm.training.report.reporter import format_count, format_seconds
-
     timed = "device" in result
     head = ["preset", "parameters", "context", "tokens"]
     head += [f"time on one {result['device']}"] if timed else []

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.reproduce_flags import ReproduceFlags
-from spherelm.console import entries, paragraph, print_table, show
+from spherelm.console import entries, format_count, paragraph, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import given, parse
 from spherelm.validate import require_int, require_positive
@@ -164,7 +164,6 @@ def _plan(request: Request, flags: ReproduceFlags) -> int:
     """Every run with its cost; nothing is written."""
     from spherelm.paper.named import named
     from spherelm.paper.plan import plan
-    from spherelm.training.report.reporter import format_count
 
     size = request.size
     planned = plan(request.items, size, request.is_done, flags.out or "OUT", flags.data)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -70,9 +70,14 @@ def check_runs(
 F = TypeVar("F", bound=ModelsFlags)
 
 
-def parse_for_model(flags: type[F], argv: list[str], verb: str) -> F:
+def parse_for_model(
+    flags: type[F],
+    argv: list[str],
+    verb: str,
+    meant: Callable[[str], str | None] = lambda word: None,
+) -> F:
     """The flags, with bfloat16 products on this CPU made safe before torch is loaded."""
-    parsed = parse(flags, argv, verb)
+    parsed = parse(flags, argv, verb, meant=meant)
     cpu_isa.before_products(parsed.dtype, parsed.device)
     return parsed
 

@@ -80,7 +80,8 @@ def main(argv: list[str]) -> int:
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     argv = long_forms(argv, TRAIN_SHORT_FORMS)
     base = _base(argv)
-    flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, **_sections(base.defaults))
+    defaults = _sections(base.defaults)
+    flags = parse(TrainFlags, argv, "train", TRAIN_SHORT_FORMS, presets.as_option, **defaults)
     if flags.model.arch == "gpt" and "model.qk_norm" in given(argv):
         raise UserError("--model.qk-norm is nGPT's; GPT's is --model.gpt-qk-norm")
     run, notes = base.run(flags)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from spherelm.compare.comparison import Comparison, Side
-from spherelm.plots.chart import Axis, Chart, Series, Span
-from spherelm.training.report.history_charts import token_unit
+from spherelm.plots.chart import Axis, Chart, Series, Span, token_unit
 
 
 def charts_of(comparison: Comparison) -> list[Chart]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from spherelm.config import RunConfig
-from spherelm.console import open_console
+from spherelm.console import format_count, format_seconds, open_console
 from spherelm.model.config import ARCH_NAMES, ARCHS, Arch
-from spherelm.training.report.reporter import Lines, Moment, Reporter, format_count, format_seconds
+from spherelm.training.report.reporter import Lines, Moment, Reporter
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -64,7 +64,7 @@ class LiveRow(Reporter):
     def _update(self, step: int, **fields: str) -> None:
         self._progress.update(self._task, completed=step, **fields)  # type: ignore[arg-type]
 
-    def started(self, name: str, first_step: int, steps: int) -> None:
+    def started(self, name: str, what: str, first_step: int, steps: int) -> None:
         self._update(first_step, loss="done" if first_step == steps else "starts")
 
     def stepped(self, moment: Moment) -> None:
@@ -90,8 +90,8 @@ class Log(Lines):
         super().__init__(every)
         self._name = name
 
-    def started(self, name: str, first_step: int, steps: int) -> None:
-        self.note(f"steps {first_step} to {steps}")
+    def started(self, name: str, what: str, first_step: int, steps: int) -> None:
+        self.note(f"{what}, steps {first_step} to {steps}")
 
     def saved(self, checkpoint: object) -> None: ...
 

@@ -52,7 +52,7 @@ def configure(
     """
     runs: dict[Arch, RunConfig] = {}
     for arch in ARCHS:
-        base = presets.get(f"{arch}-{preset}")
+        base = presets.of_size(preset, arch)
         given, warmup = rates[arch], presets.warmup_for(base, train.steps)
         rate = base.optim.lr if given is None else given
         model = dataclasses.replace(base.model, vocab_size=vocab_size)

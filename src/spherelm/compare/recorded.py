@@ -60,7 +60,7 @@ def is_tuned(preset: str, run: RunConfig) -> bool:
     """Whether every value of a run is the one that the recorded sweep found for its model."""
     if preset not in RECORDED:
         return False
-    swept = presets.get(f"{run.model.arch}-{preset}")
+    swept = presets.of_size(preset, run.model.arch)
     counts = attrgetter("steps", "batch_size", "weight_storage")
     same_training = counts(run.train) == counts(swept.train)
     return same_training and dataclasses.replace(run, train=swept.train) == swept

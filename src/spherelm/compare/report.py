@@ -10,10 +10,10 @@ from spherelm.compare.charts import charts_of
 from spherelm.compare.comparison import Comparison, Side
 from spherelm.compare.departures import departures
 from spherelm.compare.table import caveat, rows, verdict
+from spherelm.console import format_count
 from spherelm.model.flops import count_parameters
 from spherelm.plots import svg
 from spherelm.plots.page import Named, Part, document, figure, sample, table
-from spherelm.training.report.reporter import format_count
 
 
 def render(comparison: Comparison, inside: str | None = None) -> str:

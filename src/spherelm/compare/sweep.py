@@ -74,7 +74,7 @@ def sweep(
     spawn = multiprocessing.get_context("spawn")  # a GPU cannot be used in a forked process
     with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
         where = {
-            arch: setting_of(presets.get(f"{arch}-{plan.preset}"), grid)
+            arch: setting_of(presets.of_size(plan.preset, arch), grid)
             for arch, grid in grids.items()
         }
         moved = True
@@ -119,7 +119,7 @@ def main(argv: list[str] | None = None) -> int:
         for name in ("jobs", "seeds"):
             require_int(f"--{name}", getattr(flags, name))
         cores = max(1, (os.cpu_count() or 1) // flags.jobs)
-        steps = flags.steps or presets.get(f"gpt-{flags.preset}").train.steps
+        steps = flags.steps or presets.of_size(flags.preset, "gpt").train.steps
         plan = Plan(flags.preset, flags.data, flags.device, steps, cores)
         with place.results(flags.out, SWEEP, inputs=[flags.data]):
             record = Record(flags.out / "sweep.csv", flags.preset, steps)

@@ -59,7 +59,7 @@ class Plan:
 
 def configure(plan: Plan, trial: Trial) -> RunConfig:
     """The configuration of a trial: the preset with the trial's values, evaluated at the end."""
-    base = presets.get(f"{trial.arch}-{plan.preset}")
+    base = presets.of_size(plan.preset, trial.arch)
     changes: dict[str, object] = {
         "train.steps": plan.steps,
         "train.seed": trial.seed,

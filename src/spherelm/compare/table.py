@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from spherelm.compare.comparison import Comparison, Side
-from spherelm.training.report.reporter import format_seconds
+from spherelm.console import format_seconds
 
 
 @dataclass(frozen=True)

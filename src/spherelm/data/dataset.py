@@ -158,11 +158,16 @@ def open_folder(
         return _open_prepared(path, verify)
     if (path / "train.bin").is_file():
         return _open_nanogpt(path, vocab_size)
+    if path.is_file():
+        raise UserError(f"{path} is a file; make tokens of its text with `spherelm prepare`")
     if not path.is_dir():
         raise UserError(f"data folder {path} does not exist; make it with `spherelm prepare`")
     if (path / "prepare.json").is_file():
         raise UserError(f"{path} is not complete; run the same `spherelm prepare` again to finish")
-    raise UserError(f"{path} holds no tokens: neither {MANIFEST} nor train.bin is there")
+    raise UserError(
+        f"{path} holds no tokens (neither {MANIFEST} nor train.bin); make them of texts with "
+        "`spherelm prepare`"
+    )
 
 
 def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:

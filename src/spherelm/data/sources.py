@@ -376,7 +376,7 @@ class PieceStream:
 
     A document of a training input goes to validation when the hash of its first piece, read as a
     number in [0, 1), is below `fraction`: the same text always goes the same way, in whatever
-    file it comes.
+    file it comes. Only the first document is never held out: it may be the only one.
     """
 
     def __init__(self, train: list[Source], val: list[Source], fraction: float) -> None:
@@ -419,6 +419,7 @@ class PieceStream:
                 self._digest.update(own_hash + bytes((piece.starts, piece.ends)))
                 if piece.starts:
                     held_out = int.from_bytes(own_hash, "big") < self.fraction * 2**64
+                    held_out = held_out and self.pieces_read > 0
                     split = "val" if held_out else given
                 self.count[split] += 1
                 self.position = done + at.bytes

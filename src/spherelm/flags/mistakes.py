@@ -7,18 +7,33 @@ test holds each of them to the line that it becomes.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import difflib
 import itertools
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from spherelm.flags.fields import spellings, word_of
+from spherelm.flags.fields import is_positional, spellings, word_of
 from spherelm.flags.words import value_of
 
 if TYPE_CHECKING:
     from tyro._arguments import ArgumentDefinition
     from tyro._errors import ParseErrorEvent
+
+
+ELSEWHERE = {
+    "--out": ("output", "output-dir", "out-dir", "save-dir"),
+    "--lr": ("learning-rate", "max-lr"),
+    "--steps": ("epochs", "iters", "max-iters", "max-steps", "num-steps"),
+    "--context": ("block-size", "seq-len", "seq-length", "max-seq-len"),
+    "--model.d-model": ("n-embd", "dim", "hidden-size", "hidden-dim"),
+    "--max-new-tokens": ("max-length", "length", "n-tokens"),
+    "--preset": ("model", "size"),
+}
+"""What our options are called in other programs."""
+WORDS = ("run", "model", "checkpoint", "ckpt", "folder", "path", "file", "input")
+"""What other programs have an option for, and we a word without one."""
 
 
 def refusing(refuse: Callable[[ParseErrorEvent], None]) -> AbstractContextManager[None]:
@@ -31,17 +46,24 @@ def refusing(refuse: Callable[[ParseErrorEvent], None]) -> AbstractContextManage
 
 
 def explain(
-    event: ParseErrorEvent, argv: list[str], flags: Any, short_forms: Iterable[str] = ()
+    event: ParseErrorEvent,
+    argv: list[str],
+    flags: Any,
+    short_forms: Iterable[str] = (),
+    meant: Callable[[str], str | None] = lambda word: None,
 ) -> str:
-    """What is wrong with a command line, from the event in which tyro says so."""
+    """What is wrong with a command line, from the event in which tyro says so.
+
+    `meant` says what a word too many was probably meant as, where that can be told.
+    """
     from tyro import _errors as tyro
 
     known = [*short_forms, *spellings(flags)]
     if isinstance(event, tyro.UnrecognizedArgs):
-        return _unknown(event.tokens, argv, known)
+        return _unknown(event.tokens, argv, known, flags, meant)
     if isinstance(event, tyro.MissingArgs):
         if event.unrecognized_tokens:  # --oot for --out: what is there tells more
-            return _unknown(event.unrecognized_tokens, argv, known)
+            return _unknown(event.unrecognized_tokens, argv, known, flags, meant)
         missing = [each.arg for each in event.missing_arguments]
         missing.sort(key=lambda argument: argument.is_positional())
         names = (_name(argument, flags) for argument in missing)
@@ -50,7 +72,11 @@ def explain(
         choices = ", ".join(event.choices)
         return f"{_name(event.argument, flags)} must be one of {choices}, not {event.value!r}"
     if isinstance(event, tyro.BadValue):
-        return f"{_name(event.argument, flags)} needs a value"
+        strange = [w for w in argv if w.startswith("--") and w.partition("=")[0] not in known]
+        if event.argument.is_positional() and strange:  # which has taken the word to itself
+            return _unknown(strange, argv, known, flags, meant)
+        choices = ", ".join(event.argument.lowered.choices or ())
+        return f"{_name(event.argument, flags)} needs a value" + (f": {choices}" if choices else "")
     if isinstance(event, tyro.InstantiationFailure):
         if event.argument is None:  # all could be read, and the dataclass refused it
             return event.message
@@ -75,7 +101,13 @@ def _not_a_value(name: str, argument: ArgumentDefinition, reason: str, argv: lis
     return f"{name} must be a {number}, not {value_of(name, argv)!r}"
 
 
-def _unknown(words: list[str], argv: list[str], known: list[str]) -> str:
+def _unknown(
+    words: list[str],
+    argv: list[str],
+    known: list[str],
+    flags: Any,
+    meant: Callable[[str], str | None],
+) -> str:
     """The first flag that is none, with the nearest that is one; else the word that is too many."""
     wrong = next((word for word in words if word.startswith("--")), None)
     if wrong is None:
@@ -84,11 +116,33 @@ def _unknown(words: list[str], argv: list[str], known: list[str]) -> str:
             off = words[0].lower() in ("false", "off", "no", "0")
             hint = f"did you mean {_opposite(switch)}?" if off else "leave that out"
             return f"{switch} takes no value, not {words[0]!r}; {hint}"
-        return f"{words[0]!r} is one word too many: it belongs to no option"
-    meant = {f"--{flag.lstrip('-').rpartition('.')[2]}": flag for flag in reversed(known)}
-    meant |= {flag: flag for flag in known}  # also without the section that a field is in
-    close = difflib.get_close_matches(wrong.partition("=")[0], meant, n=1, cutoff=0.7)
-    return f"there is no option {wrong}" + (f"; did you mean {meant[close[0]]}?" if close else "")
+        hint = f"; did you mean {as_option}?" if (as_option := meant(words[0])) else ""
+        return f"{words[0]!r} is one word too many: it belongs to no option{hint}"
+    wrong_name = wrong.partition("=")[0]
+    close = _close(wrong_name, known)
+    word = next((f.name for f in dataclasses.fields(flags) if is_positional(f)), None)
+    if close:
+        hint = f"; did you mean {close}?"
+    elif word is not None and wrong_name.removeprefix("--") in WORDS:
+        hint = f"; {word_of(type(flags), word)} is given by itself, without one"
+    else:
+        hint = ""
+    return f"there is no option {wrong}{hint}"
+
+
+def _close(wrong: str, known: list[str]) -> str:
+    """The option that was meant by a name that is none, or the few; empty where nobody knows.
+
+    Of options of one spelling the first counts, so that short forms come before others.
+    """
+    elsewhere = [ours for ours, names in ELSEWHERE.items() if wrong.removeprefix("--") in names]
+    if elsewhere and elsewhere[0] in known:
+        return elsewhere[0]
+    bare = {f"--{flag.lstrip('-').rpartition('.')[2]}": flag for flag in reversed(known)}
+    bare |= {flag: flag for flag in known}  # also without the section that a field is in
+    if close := difflib.get_close_matches(wrong, bare, n=1, cutoff=0.7):
+        return bare[close[0]]
+    return " or ".join(flag for flag in known if flag.endswith(wrong.removeprefix("-")))
 
 
 def _switch_before(word: str, argv: list[str], known: list[str]) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -30,12 +30,13 @@ def parse(
     argv: list[str],
     verb: str,
     short_forms: Mapping[str, str] = MappingProxyType({}),
+    meant: Callable[[str], str | None] = lambda word: None,
     **defaults: Any,
 ) -> A:
     """Parse `argv` into the dataclass `flags`, some of whose defaults may be others here.
 
     The docstrings of its fields are the help, which also lists `short_forms`; `argv` has none of
-    these left.
+    these left. `meant` says what a word that belongs to no option was probably meant as.
     """
     import tyro
 
@@ -55,7 +56,7 @@ def parse(
     from spherelm.flags.mistakes import explain, refusing
 
     def refuse(event: ParseErrorEvent) -> None:
-        message = explain(event, argv, start, short_forms)
+        message = explain(event, argv, start, short_forms, meant)
         raise UserError(f"{message} (spherelm {verb} --help lists the options)")
 
     with refusing(refuse):

@@ -27,14 +27,15 @@ def given(argv: list[str]) -> frozenset[str]:
 
 
 def value_of(flag: str, argv: list[str]) -> str | None:
-    """The value of a flag on which the defaults of others depend, before all are parsed."""
+    """The value of a flag on which the defaults of others depend, before all are parsed.
+
+    None also where its value is missing, which the parser refuses.
+    """
     values = []
     for i, word in enumerate(argv):
         if word.startswith(f"{flag}="):
             values.append(word.partition("=")[2])
-        if word == flag:
-            if i + 1 == len(argv):
-                raise UserError(f"{flag} needs a value")
+        if word == flag and i + 1 < len(argv):
             values.append(argv[i + 1])
     if len(values) > 1:
         raise UserError(f"{flag} is given {len(values)} times; give it once")

@@ -9,7 +9,7 @@ from spherelm.config import ParallelConfig
 from spherelm.config_io import to_dict
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.distributed.processes import Processes
-from spherelm.errors import UserError
+from spherelm.errors import UserError, no_folder
 from spherelm.folders import place
 from spherelm.folders.kinds import IMPORT
 from spherelm.hf.read import Export, model_path, reading
@@ -25,6 +25,8 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
     A folder without a tokenizer makes a run without one.
     """
     inputs = [model_path(source)]
+    if not inputs[0].is_dir():
+        raise UserError(f"{no_folder(inputs[0])}; give an exported folder")
     place.check(out, IMPORT, force=force, inputs=inputs)
 
     def read(saved: Saved) -> tuple[Saved, Transformer, Tokenizer | None]:

@@ -17,12 +17,13 @@ from spherelm.config import RunConfig, TrainConfig, WeightStorage
 from spherelm.config_io import from_dict
 from spherelm.data.tokenizer import DESCRIPTION, KINDS, Tokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
-from spherelm.errors import UserError
+from spherelm.errors import UserError, no_folder, shortened, some
+from spherelm.folders.owner import read_record
 from spherelm.hf.card import check_losses
 from spherelm.hf.names import from_hf_config, from_hf_tensors, to_hf_config, unfold_scales
 from spherelm.model.transformer import Transformer
 from spherelm.runs.load import Saved, find_checkpoint, newest_checkpoint
-from spherelm.runs.run_dir import RunDir
+from spherelm.runs.run_dir import RunDir, runs_in
 
 FORMAT, VERSION = "spherelm export", 1
 RECORD = "spherelm.json"
@@ -43,9 +44,7 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
     path = model_path(path)
     for attempt in range(100):
         if not path.is_dir():
-            raise UserError(
-                f"{path} does not exist; give a run, a checkpoint or an exported folder"
-            )
+            raise UserError(f"{no_folder(path)}; give a run, a checkpoint or an exported folder")
         folder = newest_checkpoint(path) if RunDir(path).holds_a_run() else path
         before = _identity(folder)
         find = find_checkpoint if (folder / "state.json").is_file() else find_export
@@ -64,7 +63,7 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
 def model_path(path: object) -> Path:
     """The folder of a model, as it was named."""
     if not isinstance(path, (str, Path)):
-        raise UserError(f"a model is named by its folder, not {path!r}")
+        raise UserError(f"a model is named by its folder, not {shortened(path)}")
     return Path(path)
 
 
@@ -103,10 +102,7 @@ def find_export(folder: Path) -> Export:
     """The export in `folder`; its record, where it has one, must fit what lies beside it."""
     file, hf_file = folder / RECORD, folder / "config.json"
     if not hf_file.is_file():
-        raise UserError(
-            f"{folder} holds no model: neither a run (config.toml), nor a checkpoint "
-            "(state.json), nor an export (config.json)"
-        )
+        raise UserError(_no_model(folder))
     record = _read_record(file) if file.is_file() else None
     values = records.read(hf_file)
     model, folded = from_hf_config(values, str(hf_file)), bool(values.get("folded"))
@@ -123,6 +119,20 @@ def find_export(folder: Path) -> Export:
         config = dataclasses.replace(config, model=model)
     losses = tuple(record["losses"])
     return Export(folder, config, record["step"], record["val_loss"], None, folded, losses)
+
+
+def _no_model(folder: Path) -> str:
+    """That there is none, and what is there instead, where that can be told."""
+    if found := runs_in(folder):
+        return f"{folder} holds no model itself; give a run in it: {some(found)}"
+    verb = read_record(folder).verb
+    if verb is not None:
+        what = f"{folder} holds no model, but what `spherelm {verb}` wrote"
+        return f"{what}; give a run, a checkpoint or an exported folder"
+    return (
+        f"{folder} holds no model: neither a run (config.toml), nor a checkpoint (state.json), nor "
+        "an export (config.json)"
+    )
 
 
 def _read_record(file: Path) -> dict[str, Any]:

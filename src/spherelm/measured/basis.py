@@ -8,6 +8,7 @@ from typing import Any
 
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
+from spherelm.console import format_count
 from spherelm.measured.settings import Size
 
 ALIKE = 1.2
@@ -23,6 +24,8 @@ class Optimum:
     muon_ratio: float
     tried: tuple[tuple[float, float], ...]
     """All rates that were compared: (lr, Muon's as a multiple)."""
+    diverged: tuple[tuple[float, float], ...] = ()
+    """Those of them whose runs diverged."""
 
 
 @dataclass(frozen=True)
@@ -70,13 +73,16 @@ def _optimum(optimum: Optimum) -> str:
     if optimum.muon_ratio != 1 or any(ratio != 1 for _, ratio in optimum.tried):
         rate += f" and {optimum.lr * optimum.muon_ratio:.3g} for Muon"
         tried = f"best of {len(optimum.tried)} pairs tried"
+        tried += f", {len(optimum.diverged)} of which diverged" if optimum.diverged else ""
     else:
-        tried = f"tried: {', '.join(f'{lr:.3g}' for lr in lrs)}"
+        failed = {lr for lr, _ in optimum.diverged}
+        tried = f"tried: {', '.join(f'{lr:.3g}' for lr in lrs if lr not in failed)}"
+        tried += f"; diverged: {', '.join(f'{lr:.3g}' for lr in sorted(failed))}" if failed else ""
         edge = {lrs[0]: "below", lrs[-1]: "above"}.get(optimum.lr)
         tried += f"; the best may lie {edge}" if edge else ""
     if len(optimum.tried) == 1:
         tried = "the only rate tried"
-    return f"{rate} at {_count(optimum.tokens)} tokens ({tried})"
+    return f"{rate} at {format_count(optimum.tokens)} tokens ({tried})"
 
 
 def _far(run: RunConfig, basis: Basis) -> list[str]:
@@ -85,11 +91,12 @@ def _far(run: RunConfig, basis: Basis) -> list[str]:
     tokens = run.train.steps * run.tokens_per_step
     held = min(basis.optima[-1].tokens, max(basis.optima[0].tokens, tokens))
     pairs = {
-        f"the parameters in blocks ({_count(own.parameters)})": own.parameters / theirs.parameters,
+        f"the parameters in blocks ({format_count(own.parameters)})": own.parameters
+        / theirs.parameters,
         f"the context ({own.context})": own.context / theirs.context,
         f"the tokens a step ({own.tokens_per_step:,})": own.tokens_per_step
         / theirs.tokens_per_step,
-        f"the tokens ({_count(tokens)})": tokens / held,
+        f"the tokens ({format_count(tokens)})": tokens / held,
     }
     far = [
         f"{_times(ratio)} {what}" for what, ratio in pairs.items() if not 1 / ALIKE < ratio < ALIKE
@@ -107,11 +114,3 @@ def _times(ratio: float) -> str:
     large = max(ratio, 1 / ratio)
     number = f"{large:,.0f}" if large >= 10 else f"{large:.2g}"
     return f"{number} times" if ratio > 1 else f"1/{number} of"
-
-
-def _count(value: float) -> str:
-    """1234567 -> 1.23M"""
-    for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.3g}"

@@ -14,6 +14,8 @@ The rule, in this order; distances are in doublings, |log2 of a ratio|:
    loss, or, where rates on both sides of it were tried, the lowest point of the parabola through
    the three over log rate. Losses are compared on the seeds that all have. Where only one rate was
    tried nothing is known of the best: such a number of tokens counts only where there is no other.
+   A rate with which a run diverged counts as tried, but it is never chosen, nor is what a parabola
+   through it would say.
 5. Between two numbers of tokens a straight line, log rate over log tokens; beyond the first and
    the last the rate is held.
 
@@ -33,6 +35,7 @@ from typing import Any
 
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, override, to_dict
+from spherelm.errors import UserError, shortened
 from spherelm.measured.basis import Basis, Optimum, lines
 from spherelm.measured.settings import CHOSEN, Setting, Size, kind_of, measured, unit
 
@@ -64,8 +67,10 @@ def recommend(
 
     Fields whose dotted names are in `given` stay as they are. See this file's head for the rule.
     """
+    if not isinstance(run, RunConfig):
+        raise UserError(f"give a spherelm.RunConfig, not {shortened(run)}")
     settings = measured() if settings is None else settings
-    kind = _nearest_kind(settings, run)
+    kind = _nearest_kind(_ended(settings), run)
     series = _nearest_series([s for s in settings if s.kind == kind], run)
     tokens = run.train.steps * run.tokens_per_step
     asked = run.optim.schedule if "optim.schedule" in given else None
@@ -100,6 +105,11 @@ def taken_over(own: RunConfig, given: Collection[str]) -> dict[str, Any]:
 # --- which settings ------------------------------------------------------------------------------
 
 
+def _ended(settings: Iterable[Setting]) -> list[Setting]:
+    """Those of which no run diverged: what can be chosen."""
+    return [setting for setting in settings if not setting.diverged]
+
+
 def _nearest_kind(settings: Iterable[Setting], run: RunConfig) -> tuple[tuple[str, Any], ...]:
     wanted = kind_of(run)
 
@@ -119,7 +129,7 @@ def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting
     wanted, tokens = Size.of(run), run.train.steps * run.tokens_per_step
 
     def distance(series: Sequence[Setting]) -> tuple[float, bool, Size]:
-        size, budgets = series[0].size, [s.tokens for s in series]
+        size, budgets = series[0].size, [s.tokens for s in _ended(series)]
         pairs = (
             (size.parameters, wanted.parameters),
             (size.context, wanted.context),
@@ -127,10 +137,10 @@ def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting
             (min(max(budgets), max(min(budgets), tokens)), tokens),
         )
         far = sum(abs(math.log2(a / b)) for a, b in pairs)
-        alone = not any(len(s.tried) > 1 for s in map(_optimum, _by_budget_and_recipe(series)))
+        alone = not any(len(optimum.tried) > 1 for optimum in _found(series))
         return round(far + ONE_RATE * alone, 6), alone, size
 
-    keys = {(s.page, s.size) for s in settings}
+    keys = {(s.page, s.size) for s in _ended(settings)}
     return min(([s for s in settings if (s.page, s.size) == key] for key in keys), key=distance)
 
 
@@ -144,7 +154,7 @@ def _by_budget_and_recipe(series: Iterable[Setting]) -> list[list[Setting]]:
 def _best_recipe(series: Sequence[Setting], tokens: int, schedule: str | None) -> Setting:
     """The best setting at the nearest number of tokens."""
     asked = [s for s in series if dict(s.recipe)["optim.schedule"] == schedule]
-    series = asked or series
+    series = _ended(asked) or _ended(series)
     nearest = min((s.tokens for s in series), key=lambda t: (abs(math.log(t / tokens)), -t))
     losses = compared([s for s in series if s.tokens == nearest])
     return min(losses, key=lambda setting: (losses[setting], setting.rates))
@@ -164,31 +174,39 @@ def compared(settings: Sequence[Setting]) -> dict[Setting, float]:
 
 def _optima(settings: Sequence[Setting]) -> list[Optimum]:
     """The best rate at each number of tokens, of one recipe; where several were tried, if any."""
-    found = sorted(map(_optimum, _by_budget_and_recipe(settings)), key=lambda o: o.tokens)
+    found = sorted(_found(settings), key=lambda o: o.tokens)
     return [o for o in found if len(o.tried) > 1] or found
+
+
+def _found(settings: Iterable[Setting]) -> list[Optimum]:
+    """The best rate for each recipe and number of tokens of which a run has ended."""
+    return [_optimum(group) for group in _by_budget_and_recipe(settings) if _ended(group)]
 
 
 def _optimum(settings: Sequence[Setting]) -> Optimum:
     """Of the settings of one recipe and number of tokens."""
-    losses = compared(settings)
+    failed = [s for s in settings if s.diverged]
+    losses = compared(_ended(settings)) | dict.fromkeys(failed, math.inf)
     best = min(losses, key=lambda s: (losses[s], s.rates))
     lr = lowest([(s.lr, loss) for s, loss in losses.items() if s.muon_ratio == best.muon_ratio])
     ratio = lowest([(s.muon_ratio, loss) for s, loss in losses.items() if s.lr == best.lr])
-    return Optimum(best.tokens, lr, ratio, tuple(sorted({s.rates for s in settings})))
+    tried, diverged = (tuple(sorted({s.rates for s in group})) for group in (settings, failed))
+    return Optimum(best.tokens, lr, ratio, tried, diverged)
 
 
 def lowest(points: Iterable[tuple[float, float]]) -> float:
     """Where a loss is lowest, of (rate, loss): the best rate, or the lowest point of the parabola
-    over log rate through it and its neighbours, if it has one on either side.
+    over log rate through it and its neighbours, if it has one on either side and both are finite.
 
     That point is never further than half the way to a neighbour: the parabola's slope is that of
     the chord there, which rises on one side and falls on the other.
     """
     points = sorted(points)
     i = min(range(len(points)), key=lambda i: points[i][1])
-    if i in (0, len(points) - 1):
+    around = points[max(0, i - 1) : i + 2]
+    if len(around) < 3 or any(math.isinf(loss) for _, loss in around):
         return points[i][0]
-    (a, fa), (b, fb), (c, fc) = ((math.log(x), y) for x, y in points[i - 1 : i + 2])
+    (a, fa), (b, fb), (c, fc) = ((math.log(x), y) for x, y in around)
     left, right = (fb - fa) / (b - a), (fc - fb) / (c - b)  # below 0, and not below
     zero = -left / (right - left)  # of the slope, from the middle of a and b to that of b and c
     return math.exp((a + b) / 2 + zero * (c - a) / 2)

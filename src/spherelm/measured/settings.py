@@ -71,7 +71,12 @@ class Setting:
     muon_ratio: float
     """Muon's rate, as a multiple of `lr`; 1 without Muon."""
     losses: tuple[tuple[int, float], ...] = ()
-    """Final validation losses by seed."""
+    """Final validation losses by seed; infinite where a run diverged."""
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a run did, from whatever seed: such a setting was tried, and is never chosen."""
+        return any(math.isinf(loss) for _, loss in self.losses)
 
     @property
     def rates(self) -> tuple[float, float]:
@@ -157,7 +162,10 @@ def _short(value: float) -> float:
 
 
 def gather(runs: Iterable[tuple[RunConfig, str, float]]) -> list[Setting]:
-    """All settings of (run, page, final loss), each with its losses by seed."""
+    """All settings of (run, page, final loss), each with its losses by seed.
+
+    The loss of a run that diverged is infinite.
+    """
     losses: dict[Setting, dict[int, float]] = {}
     for run, page, loss in runs:
         losses.setdefault(Setting.of(run, page), {})[run.train.seed] = round(loss, 6)
@@ -171,7 +179,9 @@ def to_json(settings: Iterable[Setting]) -> str:
     lines = []
     for setting in settings:
         values = asdict(setting)
-        values |= {name: dict(values[name]) for name in ("kind", "recipe", "losses")}
+        values |= {name: dict(values[name]) for name in ("kind", "recipe")}
+        # Null for infinity, which JSON does not know.
+        values["losses"] = {s: y if math.isfinite(y) else None for s, y in setting.losses}
         lines.append(json.dumps(values))
     return f'{head[:-1]}, "settings": [\n' + ",\n".join(lines) + "\n]}\n"
 
@@ -191,7 +201,9 @@ def measured() -> tuple[Setting, ...]:
 def _from_json(values: Mapping[str, Any], path: Path) -> Setting:
     try:
         fields = {name: tuple(sorted(values[name].items())) for name in ("kind", "recipe")}
-        losses = tuple(sorted((int(seed), loss) for seed, loss in values["losses"].items()))
+        losses = tuple(
+            sorted((int(s), math.inf if y is None else y) for s, y in values["losses"].items())
+        )
         size = Size(**values["size"])
         return Setting(**{**values, **fields, "size": size, "losses": losses})
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -87,9 +87,8 @@ def _advance(blocks: list[Any], held: list[Any], tokens: int) -> None:
     """New scales; all matrices rounded, where this process has them and kernels do it at once."""
     from torch.distributed.fsdp import FSDPModule
 
+    from spherelm.ops.eight_bits import E4M3, LARGEST
     from spherelm.ops.fp8.held import (
-        E4M3,
-        LARGEST,
         advance,
         fill_at_once,
         matrix_scales,

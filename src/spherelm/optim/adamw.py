@@ -54,6 +54,13 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     ]
 
 
+@torch.no_grad()
+def multiply_gradients(optimizer: torch.optim.Optimizer, factor: Tensor) -> None:
+    """Multiply the gradients of all that an optimizer holds by `factor`, one number."""
+    gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
+    torch._foreach_mul_([local_rows(g) for g in gradients if g is not None], factor)
+
+
 class AdamW(torch.optim.AdamW):
     """`torch.optim.AdamW` for a spherelm model, its matrices put back on the sphere in `step`.
 
@@ -90,8 +97,7 @@ class AdamW(torch.optim.AdamW):
         if self._own_update() is not None:
             self._factor = factor.float()
             return
-        gradients = [p.grad for group in self.param_groups for p in group["params"]]
-        torch._foreach_mul_([local_rows(g) for g in gradients if g is not None], factor)
+        multiply_gradients(self, factor)
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
@@ -162,7 +168,10 @@ def attach_retraction(
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
     if not isinstance(optimizers, Iterable):
-        raise UserError(f"give an optimizer or a list of them, not {optimizers!r}")
+        raise UserError(
+            "give an optimizer or a list of them, then the model; "
+            f"not {type(optimizers).__name__} first"
+        )
     optimizers = list(optimizers)
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):

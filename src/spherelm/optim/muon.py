@@ -19,7 +19,7 @@ from spherelm.config import OptimConfig
 from spherelm.model.sphere import matrices, unit_matrices
 from spherelm.model.transformer import Transformer
 from spherelm.ops.reference import normalize
-from spherelm.optim.adamw import AdamW
+from spherelm.optim.adamw import AdamW, multiply_gradients
 from spherelm.optim.batched_muon import BatchedMuon, portions
 
 
@@ -62,11 +62,9 @@ class MuonAndAdamW:
         for part in self.parts:
             part.zero_grad()
 
-    @torch.no_grad()
     def scale_gradients(self, factor: Tensor) -> None:
         """Multiply all gradients of the next step by `factor`, one number on the device."""
-        gradients = [p.grad for group in self.muon.param_groups for p in group["params"]]
-        torch._foreach_mul_([g for g in gradients if g is not None], factor)
+        multiply_gradients(self.muon, factor)
         self.adamw.scale_gradients(factor)
 
     def step(self) -> None:

@@ -29,11 +29,3 @@ def pair(
 def ticks_at(values: Sequence[float]) -> list[Tick]:
     """A tick at each value, for an axis of few of them."""
     return [(value, f"{value:,.4g}") for value in sorted(set(values))]
-
-
-def token_unit(most: float) -> tuple[float, str]:
-    """What tokens are counted in, and what it is called."""
-    for unit, called in ((1e9, "billion tokens"), (1e6, "million tokens")):
-        if most >= unit:
-            return unit, called
-    return 1e3, "thousand tokens"

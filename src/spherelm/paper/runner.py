@@ -24,13 +24,13 @@ from pathlib import Path
 from spherelm import durable, records
 from spherelm.config import RunConfig
 from spherelm.config_io import override, to_toml
+from spherelm.console import format_seconds
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
 from spherelm.model.flops import flops_per_token
 from spherelm.paper import store
 from spherelm.runs.run_dir import RunDir
-from spherelm.training.report.reporter import format_seconds
 
 POLL = 0.2
 """Seconds between looks at the processes."""

@@ -37,6 +37,8 @@ class Record:
     """(tokens, validation loss) of each evaluation."""
     finished: bool
     """Whether its schedule came to its end: only such runs are compared."""
+    diverged: bool
+    """Whether its loss was no number any more."""
     seconds: float
     """Of its training steps alone, with whatever else the device did meanwhile."""
     made_with: Mapping[str, Any]
@@ -111,6 +113,7 @@ def read_one(folder: Path) -> Record:
         config=read_toml(folder / "config.toml", RunConfig()),
         curve=tuple((line["tokens"], line["val_loss"]) for line in lines if "val_loss" in line),
         finished=records.field(result, "finished", bool, folder / "result.json"),
+        diverged=bool(result.get("diverged")),
         seconds=records.field(result, "seconds", (int, float), folder / "result.json"),
         made_with=result.get("made_with", {}),
     )

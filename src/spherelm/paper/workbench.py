@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from spherelm import durable, records
+from spherelm.console import format_seconds
 from spherelm.paper import store
 from spherelm.paper.points import Point
 from spherelm.paper.size import Size
 from spherelm.paper.store import Record
-from spherelm.training.report.reporter import format_seconds
 
 if TYPE_CHECKING:
     import torch

@@ -33,6 +33,7 @@ TICKS_OF_A_DECADE = (
     (1,),
 )
 """Round numbers at distances that look alike on a logarithmic axis, the finest first."""
+TOKEN_UNITS = ((1e9, "billion tokens"), (1e6, "million tokens"), (1e3, "thousand tokens"))
 
 
 @dataclass(frozen=True)
@@ -185,6 +186,12 @@ class Picture(NamedTuple):
 
     chart: Chart
     caption: str
+
+
+def token_unit(most: float) -> tuple[float, str]:
+    """What tokens are counted in on an axis up to `most` of them, and what it is called: the
+    largest unit of which there are two, so that most ticks stand at whole numbers."""
+    return next((unit for unit in TOKEN_UNITS if most >= 2 * unit[0]), (1.0, "tokens"))
 
 
 def ticks(low: float, high: float, whole: bool = False) -> list[Tick]:

@@ -85,6 +85,11 @@ class RunDir:
             durable.write_text(self.config, text)
 
 
+def runs_in(folder: Path) -> list[Path]:
+    """The run directories that lie in a folder, such as both of a comparison."""
+    return sorted(config.parent for config in folder.glob("*/config.toml"))
+
+
 class Claim:
     """A run directory on its way to be this run's: checked, then held until the run ends.
 

@@ -22,12 +22,14 @@ from torch import Tensor
 from torch.distributed.fsdp import FSDPModule
 
 from spherelm.config import RunConfig
+from spherelm.console import format_count
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import Batch, evaluation_batches
 from spherelm.distributed.agreement import facts
 from spherelm.distributed.launcher import this_launch
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import evaluate
+from spherelm.model.flops import count_parameters
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.device import in_precision, peak_memory
 from spherelm.optim.recipes.logit_gradient import precondition_
@@ -152,7 +154,10 @@ class Trainer:
         self.state, self.run, self.dataset, self.run_dir = state, state.run, dataset, run_dir
         self.processes, self.device, self.reporter = processes, processes.device, reporter
         self.first_step = state.step
-        self.recorder = Recorder(state, run_dir, reporter, writes=processes.is_main)
+        devices = f"{processes.world_size} × " if processes.world_size > 1 else ""
+        parameters = format_count(count_parameters(self.run.model).total)
+        what = f"{parameters} parameters on {devices}{self.device.type}"
+        self.recorder = Recorder(state, run_dir, reporter, what, writes=processes.is_main)
         if not dataset.has_val:
             reporter.note(f"no validation loss: {dataset.path} has no validation part")
         self.passes = Passes(

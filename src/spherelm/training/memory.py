@@ -35,7 +35,7 @@ class MemoryEstimate:
     gradients: int
     """Their gradients: those of this device's shard, also between micro-batches."""
     optimizer: int
-    """Adam's two moments."""
+    """Adam's two moments; of the matrices in blocks, where Muon moves them, one momentum."""
     working_copy: int
     """Weights in the precision of the products, as far as they are gathered at a time."""
     activations: int
@@ -81,6 +81,9 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
     width = 2 if bf16 else 4  # bytes of an activation
 
     held = stored * matrices // shards + 4 * count.factors
+    moments = 2 * held
+    if run.optim.algorithm == "muon":  # one momentum
+        moments -= stored * (count.attention + count.mlp) // shards
     share = max(1, train.batch_size * parallel.tensor // world_size)
     tokens = min(share, train.micro_batch_size or share) * model.context
     d, ways = model.d_model, parallel.tensor
@@ -97,7 +100,7 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
     return MemoryEstimate(
         weights=held,
         gradients=held,
-        optimizer=2 * held,
+        optimizer=moments,
         working_copy=_gathered(run, matrices, width, world_size, bf16 != (stored == 2)),
         activations=width * tokens * saved,
         loss=logits + 2 * width * tokens * d + 4 * model.vocab_size * d,

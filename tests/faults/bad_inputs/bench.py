@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.faults.bad_inputs.row import KERNELS, row
 
 ROWS = (
+    row("bench step --device cpu --sizes gpt-nano", says="'gpt-nano'; did you mean 'nano'?"),
+    row("bench decode --device cpu --size nanno", says="'nanno'; did you mean 'nano'?"),
     row("bench stpe", says="did you mean 'step'?"),
     row("bench", "", says="there is no benchmark ''"),
     row(f"{KERNELS} --d-model 8", says="--d-model must be a multiple of 64"),

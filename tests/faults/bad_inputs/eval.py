@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.faults.bad_inputs.row import EVAL, LENGTH, LONG, TASKS, row
 
 ROWS = (
+    row("eval lenght run --books books", says="did you mean `spherelm eval length`?"),
     row("eval", says="eval needs at least one run, checkpoint or exported folder"),
     row("eval run --text nowhere.txt", says="cannot read nowhere.txt"),
     row("eval run --text empty", says="folder empty holds no .txt"),

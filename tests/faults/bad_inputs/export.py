@@ -6,6 +6,7 @@ from tests.faults.bad_inputs.kinds import NO_MODELS
 from tests.faults.bad_inputs.row import row
 
 ROWS = (
+    row("import nowhere --out new", says="nowhere does not exist; give an exported folder"),
     row("export", says="--out and RUN must"),
     row("import --out new", says="FOLDER must be given ("),
     row("export run", says="--out must be given"),

@@ -85,7 +85,7 @@ MODELS = {
 }
 NO_MODELS = {
     "nowhere": "nowhere does not exist",
-    "text.txt": "text.txt does not exist; give a run",
+    "text.txt": "text.txt is a file; give a",
     "text.txt/below": "does not exist",
     "empty": "empty holds no model",
     "data": "data holds no model",
@@ -120,7 +120,7 @@ OUTS = (TRAIN, COMPARE, PREPARE, EXPORT, IMPORT)
 
 NO_DATA = {
     "nowhere": "data folder nowhere does not exist",
-    "text.txt": "data folder text.txt does not exist",
+    "text.txt": "text.txt is a file; make tokens of its text with `spherelm prepare`",
     "empty": "empty holds no tokens",
     "run": "run holds no tokens",
     "data list": "dataset.json",

@@ -5,6 +5,13 @@ from __future__ import annotations
 from tests.faults.bad_inputs.row import START, TRAIN, row
 
 ROWS = (
+    row("train --out new --data books", says="books holds no tokens (neither dataset.json nor"),
+    row("train --out new --data books", says="make them of texts with `spherelm prepare`"),
+    row("train nano --out new", says="did you mean --preset nano?"),
+    row("train text.txt --out new", says="one word too many: it belongs to no option ("),
+    row("train --out new --learning-rate 1", says="--learning-rate; did you mean --lr?"),
+    row("train --out new --epochs 3", says="--epochs; did you mean --steps?"),
+    row("train --out new --resume", says="--resume needs a value: never, auto, strict ("),
     row("train", says="--out must be given"),
     row("train --out", says="--out needs a value"),
     row("train --out a --out b", says="--out is given 2 times"),

@@ -264,6 +264,27 @@ class NGPTPreTrainedModel(LlamaPreTrainedModel):
         for matrix, dim in self.matrices():
             matrix.copy_(normalize(matrix, dim))
 
+    @torch.no_grad()
+    def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        """As of any model of transformers; rows of new tokens are put on the sphere.
+
+        A new row of lm_head is mostly the mean of the others, shorter than they are. Its length
+        goes into the token's entry of s_z, on top of the mean entry, so that the logits of a new
+        token are about the mean of all, and it takes little from the others.
+        """
+        old = self.get_input_embeddings().weight.shape[0]
+        embeddings: nn.Embedding = super().resize_token_embeddings(*args, **kwargs)
+        head = self.get_output_embeddings()
+        if head is not None and self.config.scales.get("s_z", {}).get("mode") == "vector":
+            lengths = head.weight[old:].float().norm(dim=-1, keepdim=True)  # (new, 1)
+            s_z = self.s_z.weight
+            s_z.data = torch.cat((s_z[: len(head.weight)], s_z.mean() * lengths.to(s_z)))
+            self.s_z.out_features = len(s_z)
+        unit = [embeddings] if head is None or self.config.folded else [embeddings, head]
+        for rows in {id(each.weight): each.weight[old:] for each in unit}.values():
+            rows.copy_(normalize(rows))
+        return embeddings
+
 
 class NGPTModel(NGPTPreTrainedModel, LlamaModel):
     """Llama's stack with layers of nGPT: token ids to hidden states on the sphere."""

@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spherelm.ops.fp8.held import E4M3, E5M2, GRADIENT, INPUT, LARGEST, MATRIX, Product
+from spherelm.ops.eight_bits import E4M3, E5M2, LARGEST, padded
+from spherelm.ops.fp8.held import GRADIENT, INPUT, MATRIX, Product
 from spherelm.ops.fp8.operator import operator
 
 Watch = Callable[[Tensor, Tensor, int], None]
@@ -32,11 +33,6 @@ def watching(watch: Watch) -> Iterator[None]:
         yield
     finally:
         _WATCHERS.remove(watch)
-
-
-def padded(rows: int) -> int:
-    """The length of a row of a transposed operand."""
-    return -(-rows // 16) * 16
 
 
 def turned_plainly(x8: Tensor) -> Tensor:

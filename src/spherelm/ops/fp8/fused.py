@@ -10,8 +10,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from spherelm.ops.fp8.casts import padded
-from spherelm.ops.fp8.held import E4M3, E5M2
+from spherelm.ops.eight_bits import E4M3, E5M2, padded
 from spherelm.ops.fp8.operator import operator
 from spherelm.ops.triton import fp8_qkv, fp8_residual, fp8_swiglu
 

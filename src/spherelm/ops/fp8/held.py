@@ -23,9 +23,7 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import Self
 
-E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-LARGEST = {E4M3: 448.0, E5M2: 57344.0}
-"""The largest number of each format."""
+from spherelm.ops.eight_bits import E4M3, E5M2, LARGEST
 
 INPUT, MATRIX, GRADIENT = range(3)
 """The operands of a product, in the order of their scales."""

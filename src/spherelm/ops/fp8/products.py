@@ -27,8 +27,9 @@ from torch import Tensor
 from torch.autograd import Function
 
 from spherelm.ops import reference
+from spherelm.ops.eight_bits import E4M3
 from spherelm.ops.fp8.casts import backward_products, cast, forward_product, turn
-from spherelm.ops.fp8.held import E4M3, GRADIENT, INPUT, Product
+from spherelm.ops.fp8.held import GRADIENT, INPUT, Product
 
 
 class Operand8(NamedTuple):

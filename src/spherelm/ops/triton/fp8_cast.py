@@ -24,10 +24,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spherelm.ops.eight_bits import LARGEST
 from spherelm.ops.triton.tiles import load_tile, store_tile, to_device
 
-LARGEST = {torch.float8_e4m3fn: 448.0, torch.float8_e5m2: 57344.0}
-"""The largest number of each format."""
 _ROWS, _COLUMNS, _GROUP, _WARPS = 128, 64, 8, 4
 """The tile of a program: 128 rows are a line of 128 bytes of the transposed copy, and 8 tiles below
 each other, which are worked on before those beside them, 1 KiB."""
@@ -35,11 +34,6 @@ _TABLE = tl.constexpr(7)
 """Numbers that describe a matrix: four addresses and three sizes."""
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 _TURN_ROWS, _TURN_COLUMNS, _TURN_WARPS = 128, 128, 8
-
-
-def padded(rows: int) -> int:
-    """The length of a transposed row."""
-    return -(-rows // 16) * 16
 
 
 def as_bytes(x: Tensor) -> Tensor:

@@ -15,12 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spherelm.ops.eight_bits import LARGEST, padded
 from spherelm.ops.triton.fp8_cast import (
-    LARGEST,
     as_bytes,
     largest_of_eights,
     note_largest,
-    padded,
     store_both,
 )
 from spherelm.ops.triton.qk import gradient_of_part, head_gradients

@@ -16,7 +16,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.triton.fp8_cast import LARGEST, as_bytes, rounded
+from spherelm.ops.eight_bits import LARGEST
+from spherelm.ops.triton.fp8_cast import as_bytes, rounded
 from spherelm.ops.triton.residual import update_gradients
 from spherelm.ops.triton.tiles import load_row, power_of_two, programs, store_row, sum_rows, warps
 

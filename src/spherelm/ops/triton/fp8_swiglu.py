@@ -27,13 +27,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spherelm.ops.eight_bits import LARGEST, padded
 from spherelm.ops.triton.fp8_cast import (
-    LARGEST,
     as_bytes,
     four_rows,
     largest_of_eights,
     note_largest,
-    padded,
     place,
     rounded,
     sigmoid,

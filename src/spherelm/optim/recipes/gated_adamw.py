@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from spherelm.model.sphere import local_rows
 from spherelm.ops.reference import normalize
-from spherelm.optim.adamw import parameter_groups
+from spherelm.optim.adamw import multiply_gradients, parameter_groups
 
 
 class GatedAdamW(torch.optim.Optimizer):
@@ -37,11 +37,9 @@ class GatedAdamW(torch.optim.Optimizer):
         groups = parameter_groups(model, weight_decay)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, **gate})
 
-    @torch.no_grad()
     def scale_gradients(self, factor: Tensor) -> None:
         """Multiply all gradients by `factor`, one number on the device: clipping."""
-        gradients = [p.grad for group in self.param_groups for p in group["params"]]
-        torch._foreach_mul_([local_rows(g) for g in gradients if g is not None], factor)
+        multiply_gradients(self, factor)
 
     @overload
     def step(self, closure: None = None) -> None: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from spherelm.paper import figures
+from spherelm.console import format_count
 from spherelm.paper.item import Item
 from spherelm.paper.points import BUDGETS, CONTEXTS, MODELS, Point
 from spherelm.paper.result import Cell, Column, Result, Table
@@ -37,10 +37,6 @@ def _conditions(size: Size) -> dict[str, dict[str, Point]]:
     def lr(point: Point) -> str:
         return f"{size.job(point).config.optim.lr:g}"
 
-    def tokens(point: Point) -> str:
-        unit, called = figures.token_unit(count := size.job(point).tokens)
-        return f"{count / unit:.3g}{called[0].upper() if called[0] != 't' else 'k'}"
-
     contexts = [Point("ngpt", context=context, rate=usual) for context in CONTEXTS]
     models = [Point("ngpt", model, rate=usual) for model in MODELS]
     rates = [Point("ngpt", rate=usual * rate) for rate in RATES]
@@ -49,7 +45,7 @@ def _conditions(size: Size) -> dict[str, dict[str, Point]]:
         "context length": {str(size.contexts[p.context]): p for p in contexts},
         "model size": {size.short_name(p.model): p for p in models},
         "learning rate": {lr(p): p for p in rates},
-        "training tokens": {tokens(p): p for p in budgets},
+        "training tokens": {format_count(size.job(p).tokens): p for p in budgets},
     }
 
 

@@ -13,7 +13,7 @@ from spherelm.paper.points import BUDGETS, Context, Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.scores import average, scores, source_of
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Picture, Role, Series, described, slug
+from spherelm.plots.chart import Axis, Chart, Picture, Role, Series, described, slug, token_unit
 
 FIGURES: dict[Context, str] = {"4k": "Figure 3", "1k": "Figure 8", "8k": "Figure 9"}
 AVERAGE, TRANSLATION = "average", "wmt14-fr-en"
@@ -76,9 +76,8 @@ def _table(bench: Workbench, context: Context, found: Scores) -> Table:
 
 def _chart(bench: Workbench, context: Context, name: str, found: Scores) -> Chart:
     titles = {task.name: task.title for task in PAPER_TASKS} | {AVERAGE: "Average of five tasks"}
-    unit, called = figures.token_unit(
-        bench.size.job(Point("gpt", context=context, budget="200k")).tokens
-    )
+    longest = bench.size.job(Point("gpt", context=context, budget="200k"))
+    unit, called = token_unit(longest.tokens)
     lines = []
     roles: dict[tuple[Arch, Model], Role] = {
         ("gpt", "0.5B"): "third",

@@ -12,7 +12,7 @@ from spherelm.paper.points import BUDGETS, CONTEXTS, Context, Model, Point
 from spherelm.paper.result import Cell, Column, Result, Table, both
 from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Picture, slug
+from spherelm.plots.chart import Axis, Chart, Picture, slug, token_unit
 
 
 def points(size: Size) -> Sequence[Point]:
@@ -126,7 +126,7 @@ def _factor(found: fit.Factor | None, gpt: Mapping[int, float]) -> list[Cell]:
 def _chart(
     bench: Workbench, model: Model, context: Context, ends: dict[Arch, dict[int, float]]
 ) -> Chart:
-    unit, called = figures.token_unit(max(ends["gpt"], default=1))
+    unit, called = token_unit(max(ends["gpt"], default=1))
     curves = {
         arch: [(tokens / unit, loss) for tokens, loss in found.items()]
         for arch, found in ends.items()

@@ -24,14 +24,17 @@ SWEEP = "compare-sweep.csv"
 
 
 def tried(results: Path) -> list[settings.Setting]:
-    """All settings that the folder `results` has finished runs of."""
+    """All settings that the folder `results` has runs of that finished or diverged."""
     return settings.gather((*_study(results), *_sweep(results)))
 
 
 def _study(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
     for record in store.read(results / "data" / "scaling"):
-        if record.finished and not variant_of(record.id):  # rates were not tried for a variant
-            yield record.config, "docs/results/headline.md", record.loss
+        if variant_of(record.id):  # rates were not tried for a variant
+            continue
+        if record.finished or record.diverged:
+            loss = math.inf if record.diverged else record.loss
+            yield record.config, "docs/results/headline.md", loss
 
 
 def _sweep(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
@@ -40,8 +43,7 @@ def _sweep(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
     preset, steps = "nano", 1500
     plan = Plan(preset, data=None, device="cpu", steps=steps, cores=1)
     for trial, loss in Record(results / SWEEP, preset, steps).losses.items():
-        if math.isfinite(loss):
-            yield configure(plan, trial), "docs/results/compare.md", loss
+        yield configure(plan, trial), "docs/results/compare.md", loss
 
 
 def update(results: Path) -> list[Path]:

@@ -11,9 +11,9 @@ from typing import Any
 
 from spherelm import records
 from spherelm.config import RunConfig
-from spherelm.errors import UserError
+from spherelm.errors import UserError, no_folder, some
 from spherelm.runs.metrics import read_metrics
-from spherelm.runs.run_dir import RunDir
+from spherelm.runs.run_dir import RunDir, runs_in
 
 Points = list[tuple[float, float]]
 MOST_POINTS = 100
@@ -109,9 +109,11 @@ def read_history(folder: str) -> History:
     """What is there of the run in `folder`; a line that is being written is left for the next."""
     run_dir = RunDir(Path(folder))
     if not run_dir.root.is_dir():
-        raise UserError(f"{folder} does not exist; give run directories")
+        raise UserError(f"{no_folder(run_dir.root)}; give run directories")
     if not run_dir.holds_a_run():
-        raise UserError(f"{folder} holds no run (config.toml); give run directories")
+        found = runs_in(run_dir.root)
+        instead = f"runs in it: {some(found)}" if found else "run directories"
+        raise UserError(f"{folder} holds no run (config.toml); give {instead}")
     config = run_dir.read_config()
     environment = records.read(run_dir.env) if run_dir.env.is_file() else {}
     metrics = read_metrics(run_dir.metrics)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from spherelm.plots.chart import Axis, Chart, Role, Series
+from spherelm.plots.chart import Axis, Chart, Role, Series, token_unit
 from spherelm.training.report.history import History, Points
 
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -15,7 +15,6 @@ MOST_RUNS = 2 * len(ROLES)
 LONGEST_LABEL = 24
 """Letters of a run's name that fit above a picture."""
 TIMES = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-COUNTS = ((1e9, "billion tokens"), (1e6, "million tokens"), (1e3, "thousand tokens"))
 
 FACTORS = {
     "alpha_attn": "α of attention",
@@ -94,11 +93,6 @@ def factor_charts(shown: Sequence[Shown]) -> list[Chart]:
         if lines:
             charts.append(_chart(name, f"{what} over {over}", axis, Axis(""), lines))
     return charts
-
-
-def token_unit(tokens: float) -> tuple[float, str]:
-    """The unit in which a number of tokens is easy to read."""
-    return next((count for count in COUNTS if tokens >= 2 * count[0]), (1.0, "tokens"))
 
 
 X = Callable[[History], Callable[[dict[str, Any]], float]]

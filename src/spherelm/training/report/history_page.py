@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 
 from spherelm.config_io import flatten, to_dict, to_toml
+from spherelm.console import format_count, format_seconds
 from spherelm.model.flops import count_parameters
 from spherelm.plots.chart import Chart
 from spherelm.plots.page import Cell, Named, Part, document, pictures, sample, table
@@ -19,7 +20,6 @@ from spherelm.training.report.history_charts import (
     loss_charts,
     optimizer_charts,
 )
-from spherelm.training.report.reporter import format_count, format_seconds
 from spherelm.training.report.samples import Sample
 
 Samples = Mapping[str, Sample | str]

@@ -13,6 +13,7 @@ import torch
 
 from spherelm.config import RunConfig
 from spherelm.config_io import override, to_dict, to_toml
+from spherelm.console import format_count, format_flops, format_seconds
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import WindowReader
 from spherelm.free_memory import gib
@@ -20,7 +21,6 @@ from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.ops.device import choose_device, in_precision, uses_bf16
 from spherelm.training.build import build_model
 from spherelm.training.memory import check_fits, training_memory
-from spherelm.training.report.reporter import format_count, format_flops, format_seconds
 
 
 def print_plan(

@@ -110,8 +110,9 @@ class Recorder:
     """Keeps the records of a run from where its state stands on."""
 
     def __init__(
-        self, state: TrainState, run_dir: RunDir, reporter: Reporter, writes: bool
+        self, state: TrainState, run_dir: RunDir, reporter: Reporter, what: str, writes: bool
     ) -> None:
+        """`what` is trained, and on what: for people to read."""
         self.steps, self.reporter = state.run.train.steps, reporter
         self._speed = RunningMean()
         self._files: list[StepFile] = []
@@ -125,7 +126,7 @@ class Recorder:
                 if file.lost is not None:
                     reporter.note(f"{file.path}: {file.lost}, and cannot be written again")
             self._trackers = open_trackers(state.run, run_dir.tensorboard, state.step)
-        reporter.started(run_dir.root.name, state.step, self.steps)
+        reporter.started(run_dir.root.name, what, state.step, self.steps)
 
     def record(
         self, metrics: Mapping[str, Any], speed: Mapping[str, Any], val_loss: float | None

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from spherelm.console import open_console
+from spherelm.console import format_count, format_seconds, open_console
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Moment:
 class Reporter:
     """Told of every step, evaluation and checkpoint of a run; this one says nothing."""
 
-    def started(self, name: str, first_step: int, steps: int) -> None: ...
+    def started(self, name: str, what: str, first_step: int, steps: int) -> None: ...
     def stepped(self, moment: Moment) -> None: ...
     def evaluated(self, step: int, loss: float, bits_per_byte: float | None) -> None: ...
     def saved(self, checkpoint: Path) -> None: ...
@@ -47,8 +47,8 @@ class Lines(Reporter):
     def __init__(self, every: int) -> None:
         self.every = every
 
-    def started(self, name: str, first_step: int, steps: int) -> None:
-        self.note(f"{name}: steps {first_step} to {steps}")
+    def started(self, name: str, what: str, first_step: int, steps: int) -> None:
+        self.note(f"{name}: {what}, steps {first_step} to {steps}")
 
     def stepped(self, moment: Moment) -> None:
         if moment.step % self.every == 0 or moment.step == moment.steps:
@@ -81,7 +81,8 @@ class Live(Lines):
         )
         self._drawn = 0.0
 
-    def started(self, name: str, first_step: int, steps: int) -> None:
+    def started(self, name: str, what: str, first_step: int, steps: int) -> None:
+        self.note(f"{name}: {what}")
         self._task = self._progress.add_task(name, total=steps, completed=first_step, text="")
         self._progress.start()
 
@@ -115,30 +116,3 @@ def describe(moment: Moment, short: bool = False) -> str:
     parts += [f"{format_count(moment.tokens_per_second)} tokens/s"]
     parts += [f"{format_seconds(moment.seconds_left)} left"]
     return "  ".join(parts)
-
-
-def format_count(value: float) -> str:
-    """1234567 -> 1.23M"""
-    for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.3g}"
-
-
-def format_flops(value: float) -> str:
-    """7280000 -> 7.28 MFLOPs"""
-    for limit, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}FLOPs"
-    return f"{value:,.0f} FLOPs"
-
-
-def format_seconds(seconds: float) -> str:
-    """3725 -> 1h02m"""
-    if seconds < 60:
-        return f"{seconds:.0f}s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}h{minutes:02d}m" if hours < 48 else f"{hours / 24:.1f} days"
