@@ -71,12 +71,16 @@ def test_a_batch_answers_as_each_question_alone(batch_size: int) -> None:
     assert {greedy for _, greedy in asked} == {True, False}
 
 
-def test_batches_have_few_shapes() -> None:
+def test_batches_have_few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
     model = byte_model(context=80)
-    shapes = set()
-    model.register_forward_pre_hook(lambda _, inputs: shapes.add(inputs[0].shape[1]))
-    answers(model).loglikelihoods([([1] * n, [2]) for n in range(1, 100)])
+    shapes, rows = set(), set()
+    hidden, logits = model.hidden, model.logits
+    monkeypatch.setattr(model, "hidden", lambda x: shapes.add(x.shape[1]) or hidden(x))
+    monkeypatch.setattr(model, "logits", lambda h: rows.add(len(h)) or logits(h))
+    answers(model).loglikelihoods([([1] * n, [2] * (n % 9)) for n in range(1, 100)])
     assert shapes == {32, 64, 80}
+    assert rows == {32}, "only what is asked for"
+    assert answers(model).loglikelihoods([([1, 2], [])]) == [(0.0, True)]
 
 
 def test_what_does_not_fit_is_cut_off_on_the_left() -> None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.eval.journal import Journal, digest
@@ -22,7 +25,8 @@ MAX_NEW_TOKENS = 256
 """The harness's own limit for text until a stop string."""
 
 LENGTH_STEP = 32
-"""Batches are filled up to a multiple of this: each new shape costs cuDNN a new plan."""
+"""Rows of a batch, and what is asked of it, are filled up to a multiple of this: each new shape
+costs cuDNN a new plan."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +70,26 @@ class Answers:
         device = self.model.E_input.device
         # What fills a row comes after its tokens, and attention looks back alone.
         filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+        ends = [len(row) - 1 for row in rows]
+        counts = [min(len(pair[1]), end) for pair, end in zip(pairs, ends, strict=True)]
+        asked = [
+            (i, position)
+            for i, (n, end) in enumerate(zip(counts, ends, strict=True))
+            for position in range(end - n, end)
+        ]
+        asked += [(0, 0)] * (LENGTH_STEP - len(asked) % LENGTH_STEP)
+        row, at = torch.tensor(asked, device=device).unbind(1)
         with in_precision("bf16" if self.dtype == torch.bfloat16 else "fp32", device):
-            logits = self.model(filled[:, :-1])  # (B, T, V)
-        scores = []
-        for i, (row, (_, target)) in enumerate(zip(rows, pairs, strict=True)):
-            end = len(row) - 1
-            start = end - min(len(target), end)
-            last = logits[i, start:end].log_softmax(-1)  # (n, V)
-            wanted = filled[i, start + 1 : end + 1]
-            total = last.gather(1, wanted[:, None]).sum()
-            greedy = (last.argmax(-1) == wanted).all()
-            scores.append(torch.stack([total, greedy.to(total.dtype)]))
+            h = self.model.hidden(filled[:, :-1])  # (B, T, D)
+            logits = self.model.logits(h[row, at])  # (n, V): of what is asked for alone
+        wanted = filled[row, at + 1]
+        logp = -F.cross_entropy(logits, wanted, reduction="none")
+        greedy = logits.argmax(-1) == wanted
         # To the host once for all rows: the device does not wait between them.
-        return [(total, greedy == 1) for total, greedy in torch.stack(scores).tolist()]
+        values, hits = torch.stack([logp, greedy.to(logp.dtype)]).tolist()
+        starts = itertools.accumulate(counts, initial=0)
+        parts = [slice(start, start + n) for start, n in zip(starts, counts, strict=False)]
+        return [(math.fsum(values[part]), all(hits[part])) for part in parts]
 
     def rolling(self, text: str) -> float:
         """log p(text) as one document, in windows of the context that predict each token once."""
