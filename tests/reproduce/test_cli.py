@@ -140,6 +140,7 @@ def test_what_is_missing_or_wrong_is_said_in_one_line(
     assert "--out must be given" in refused(capsys, "loss-curve")
     wrong = refused(capsys, "loss-curve", "--size", "big", "--out", out)
     assert "--size must be one of nano, small, paper, not 'big'" in wrong
+    assert refused(capsys, "--list", "--size", "big") == wrong
     for size in ("small", "paper"):
         asked = refused(capsys, "loss-curve", "--size", size, "--out", out)
         assert "--data must be given" in asked

@@ -67,6 +67,7 @@ def _size(name: str, tflops: float | None) -> Size:
 def _list(items: list[Item], flags: ReproduceFlags) -> int:
     from spherelm.paper import registry, sizes
 
+    sizes.get(flags.size)  # all are listed, but a mistake is one here, too
     shown = [
         _size(size.name, flags.tflops if size.device == "GPU" else None)
         for size in sizes.SIZES.values()
