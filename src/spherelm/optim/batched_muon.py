@@ -41,7 +41,6 @@ def _step(
     assert group["adjust_lr_fn"] == "match_rms_adamw"
     lr, momentum = group["lr"], group["momentum"]
     torch._foreach_lerp_(momenta, gradients, 1 - momentum)
-    directions = torch._foreach_lerp(gradients, momenta, momentum)
     torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
 
     alike: dict[torch.Size, list[int]] = defaultdict(list)
@@ -49,12 +48,15 @@ def _step(
         alike[matrix.shape].append(i)
     for shape, members in alike.items():
         length = lr * 0.2 * max(shape) ** 0.5  # for numbers as large as those of AdamW's steps
-        moved = [matrices[i] for i in members]
-        along = [directions[i] for i in members]
-        for portion in portions(moved):
-            stack = torch.stack([direction.bfloat16() for direction in along[portion]])
+        for portion in portions([matrices[i] for i in members]):
+            few = members[portion]
+            directions = torch._foreach_lerp(
+                [gradients[i] for i in few], [momenta[i] for i in few], momentum
+            )
+            stack = torch.stack(directions).bfloat16()
             steps = orthogonalized(stack, group["ns_coefficients"], group["ns_steps"], group["eps"])
-            torch._foreach_add_(moved[portion], list(steps.float().unbind()), alpha=-length)
+            moved = [matrices[i] for i in few]
+            torch._foreach_add_(moved, list(steps.float().unbind()), alpha=-length)
 
 
 def orthogonalized(
