@@ -61,15 +61,18 @@ def size_of(run: RunConfig) -> str:
     return f"{run.model.n_layers}x{run.model.d_model}"
 
 
+def place(size: str, context: int) -> tuple[bool, str, int]:
+    """To sort by size and context, the study's own size first."""
+    return size != SMALL, size, context
+
+
 def place_of(run: RunConfig) -> tuple[bool, str, int]:
-    """By size and context, the study's own size first."""
-    size = size_of(run)
-    return size != SMALL, size, run.model.context
+    return place(size_of(run), run.model.context)
 
 
 def places(bests: Sequence[Best]) -> list[tuple[str, int]]:
     """Sizes and contexts that were measured, the study's own size first."""
-    return sorted({(b.size, b.context) for b in bests}, key=lambda s: (s[0] != SMALL, *s))
+    return sorted({(b.size, b.context) for b in bests}, key=lambda where: place(*where))
 
 
 def _best(settings: Sequence[Sequence[Record]]) -> Sequence[Record]:
@@ -97,18 +100,16 @@ def _settings(records: Sequence[Record]) -> dict[tuple[str, str, int, int], list
 
 
 def other_settings(
-    records: Sequence[Record], bests: Sequence[Best], arms: Sequence[str], size: str, context: int
-) -> list[list[float]]:
-    """Losses of settings of `arms` that are not among the best: by their seeds they tell of chance,
-    too."""
+    records: Sequence[Record], bests: Sequence[Best]
+) -> dict[tuple[str, str, int], list[list[float]]]:
+    """By arm, size and context: losses of the settings that are not among the best. By their seeds
+    they tell of chance, too."""
     chosen = {run.id for best in bests for run in best.runs}
-    return [
-        [run.loss for run in runs]
-        for (arm, of_size, of_context, _), settings in _settings(records).items()
-        if arm in arms and (of_size, of_context) == (size, context)
-        for runs in settings
-        if runs[0].id not in chosen
-    ]
+    found: dict[tuple[str, str, int], list[list[float]]] = defaultdict(list)
+    for (arm, size, context, _), settings in _settings(records).items():
+        others = (runs for runs in settings if runs[0].id not in chosen)
+        found[arm, size, context] += [[run.loss for run in runs] for runs in others]
+    return found
 
 
 def best_settings(records: Sequence[Record]) -> list[Best]:

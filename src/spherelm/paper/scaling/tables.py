@@ -60,6 +60,7 @@ def factors(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[st
 
 def _factor_rows(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[list[str]]:
     bests = best_settings(records)
+    others = other_settings(records, bests)
     for size, context in places(bests):
         here = [b for b in bests if (b.size, b.context) == (size, context)]
         for name in (name for name, arm in ARMS.items() if not arm.ngpt):
@@ -68,8 +69,8 @@ def _factor_rows(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterat
                 if b.arm == name or not (ARMS[b.arm].ngpt or name == "gpt"):
                     continue
                 quicker = times.ratio(steps, (name, size, context), (b.arm, size, context))
-                others = other_settings(records, bests, (name, b.arm), size, context)
-                if (factor := _factor(baseline, b, others, quicker)) is not None:
+                repeats = others[name, size, context] + others[b.arm, size, context]
+                if (factor := _factor(baseline, b, repeats, quicker)) is not None:
                     yield [
                         size,
                         thousands(context),
@@ -83,11 +84,11 @@ def _factor_rows(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterat
 
 
 def _factor(
-    baseline: fit.Losses, best: Best, others: Sequence[Sequence[float]], quicker: float | None
+    baseline: fit.Losses, best: Best, repeats: Sequence[Sequence[float]], quicker: float | None
 ) -> list[str] | None:
     """Tokens that are needed, the factor, its interval, and the factor in seconds: a token takes
     the baseline `quicker` times as long. None where nothing is known."""
-    found = fit.factor(baseline, best.tokens, best.losses, others)
+    found = fit.factor(baseline, best.tokens, best.losses, repeats)
     if found is None:
         most = max(baseline) / best.tokens
         reached = best.loss >= statistics.fmean(baseline[max(baseline)])

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from spherelm import records
 from spherelm.errors import UserError
 from spherelm.paper.scaling import grid
-from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL, Point, rehearsed
+from spherelm.paper.scaling.best import place
+from spherelm.paper.scaling.grid import ARMS, MAIN, Point, rehearsed
 
 if TYPE_CHECKING:
     from spherelm.bench.timing import Timing
@@ -60,13 +61,9 @@ def read(results: Path) -> list[StepTime]:
     entries = records.field(records.read(path), "steps", list, path)
     try:
         found = [StepTime(**entry) for entry in entries]
-        return sorted(found, key=lambda t: (_place(t.size, t.context), list(ARMS).index(t.arm)))
+        return sorted(found, key=lambda t: (place(t.size, t.context), list(ARMS).index(t.arm)))
     except (TypeError, ValueError):
         raise records.damaged(path, "it has an entry that is no time of a step") from None
-
-
-def _place(size: str, context: int) -> tuple[bool, str, int]:
-    return size != SMALL, size, context
 
 
 def chosen(patterns: str) -> list[Point]:
@@ -105,8 +102,8 @@ def measure(
             f"--time needs a CUDA device, not {device}; with --rehearse any device does"
         )
     made_with = environment(device)
-    for place in sorted({_place(p.size, p.context) for p in points}):
-        here = {name(p): p for p in points if _place(p.size, p.context) == place}
+    for where in sorted({place(p.size, p.context) for p in points}):
+        here = {name(p): p for p in points if place(p.size, p.context) == where}
         runs = {n: rehearsed(p.config()) if rehearse else p.config() for n, p in here.items()}
         times = step_times(runs, device, whole=True, say=say)
         for each, timing in times.items():
