@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import Page, browser
 from tests.docs.pages import PAGES, ROOT
 
 pytest.importorskip("sphinx")
@@ -85,8 +85,6 @@ def test_equations_are_drawn_by_the_browser(site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def tab(site: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here")
     with browser(tmp_path_factory.mktemp("profile")) as page:
         yield page
 

@@ -21,7 +21,7 @@ from spherelm.inspect.insides import look_inside, texts_of
 from spherelm.inspect.names import short_labels
 from spherelm.inspect.page import render
 from spherelm.plots import png
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import Page, browser
 from tests.compare.test_report import Tags
 from tests.model.tiny import VARIANTS
 from tests.saved_runs import byte_model, write_run
@@ -100,8 +100,6 @@ def test_the_page_is_whole(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def page(folder: Path) -> Page:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine")
     with browser(folder / "profile") as page:
         page.open(folder / "out" / "index.html")
         yield page

@@ -20,7 +20,7 @@ from spherelm.plots.chart import COLOURS
 from spherelm.training.report.history import History
 from spherelm.training.report.history_page import render as render_history
 from spherelm.training.report.samples import Sample
-from tests.browser import CHROMIUM, Page, browser
+from tests.browser import Page, browser
 from tests.compare.made import ENVIRONMENT, comparison, side
 from tests.saved_runs import byte_model
 
@@ -119,8 +119,6 @@ def test_every_colour_can_be_read_on_every_ground(ground: int) -> None:
 
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium on this machine")
     with browser(tmp_path_factory.mktemp("profile")) as page:
         yield page
 
