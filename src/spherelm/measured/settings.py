@@ -26,7 +26,10 @@ Fields = tuple[tuple[str, Any], ...]
 """Dotted names of a run's fields and their values, by name."""
 
 RATES = ("optim.lr", "optim.muon_lr")
-OPTIM = ("schedule", "decay_share", "log_rho", "final_lr", "warmup_steps", "weight_decay", "beta2")
+OPTIM = (
+    *("schedule", "decay_share", "log_rho", "final_lr", "warmup_steps", "weight_decay"),
+    *("beta2", "muon_momentum"),
+)
 NGPT_STARTS = ("model.alpha_attn.init", "model.alpha_mlp.init", "model.s_z.init")
 GPT_STARTS = ("model.init_std",)
 CHOSEN = (*RATES, *(f"optim.{name}" for name in OPTIM), *NGPT_STARTS, *GPT_STARTS)
@@ -114,13 +117,15 @@ def _deciding(run: RunConfig) -> dict[str, Any]:
 def recipe_of(run: RunConfig) -> Fields:
     """Schedule and starting values, each in its unit (see `unit`), so that runs can be compared.
 
-    What the architecture or the schedule does not have is left out.
+    What the architecture, the schedule or the optimizer does not have is left out.
     """
     fields: dict[str, Any] = {f"optim.{name}": getattr(run.optim, name) for name in OPTIM}
     if run.optim.schedule != "wsd":
         del fields["optim.decay_share"]
     if run.optim.schedule != "log":
         del fields["optim.log_rho"]
+    if run.optim.algorithm != "muon":
+        del fields["optim.muon_momentum"]
     if run.model.arch == "ngpt":
         starts = {name: name.split(".")[1] for name in NGPT_STARTS}
         fields |= {name: run.model.resolve_scale(of).init for name, of in starts.items()}

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from spherelm.paper.scaling import chance
 from spherelm.paper.scaling.best import arm_of, place_of, setting_of
 from spherelm.paper.scaling.chance import Noise
-from spherelm.paper.scaling.grid import ARMS, GRID, MAIN, Point
+from spherelm.paper.scaling.grid import ARMS, GRID, Point
 from spherelm.paper.scaling.words import SETTING, setting
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
@@ -53,10 +53,8 @@ def unchanged(point: Point) -> Point | None:
         return dataclasses.replace(point, tuned=())
     if point.schedule != "linear":
         return dataclasses.replace(point, schedule="linear", log_rho=None)
-    if point.arm in MAIN:
-        return None
-    arm = "ngpt" if ARMS[point.arm].ngpt else "gpt"
-    return dataclasses.replace(point, arm=arm, lr=point.peak)
+    base = ARMS[point.arm].base
+    return dataclasses.replace(point, arm=base, lr=point.peak) if base else None
 
 
 def _name(point: Point) -> str:

@@ -60,13 +60,8 @@ def lines(points: Mapping[str, Points]) -> list[Series]:
 
 
 def _role(arm: str) -> Role:
-    roles = dict(zip(MAIN, _ROLES, strict=True))
-    if arm in roles:
-        return roles[arm]
-    kind = ARMS[arm].ngpt
-    recipes = [name for name in ARMS if name not in MAIN and ARMS[name].ngpt == kind]
-    of_kind = [role for name, role in roles.items() if ARMS[name].ngpt == kind]
-    return of_kind[recipes.index(arm) % len(of_kind)]
+    """A recipe has the colour of the arm that it changes."""
+    return dict(zip(MAIN, _ROLES, strict=True))[ARMS[arm].base or arm]
 
 
 def _losses(name: str, title: str, x: Axis, losses: Mapping[str, Points]) -> Chart:

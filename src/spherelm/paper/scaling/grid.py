@@ -41,6 +41,7 @@ TUNED = {
     "s_z": "model.s_z.init",
     "alpha": "model.alpha_attn.init",
     "beta2": "optim.beta2",
+    "momentum": "optim.muon_momentum",
     "final": "optim.final_lr",
 }
 """Values that points change one at a time, each in the unit of `measured.settings`: the deviation
@@ -58,40 +59,72 @@ class Arm:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the plain model of its architecture, by dotted names."""
     ngpt: bool = False
+    base: str = ""
+    """The arm that it is one change of; the main ones are none."""
     compared: bool = True
     """Whether it has factors and curves of its own, beside its losses."""
 
 
 _QK = {"model.gpt_qk_norm": True}
 _MUON = {"optim.algorithm": "muon"}
-_TIED = {"model.tie_embeddings": True}
-_FP8 = {"train.precision": "fp8"}
-_GATED = {"optim.algorithm": "gated_adamw"}
-ARMS: dict[str, Arm] = {
+_PLAIN: dict[str, Arm] = {
     "gpt": Arm("GPT", 4e-3),
     "gpt-qk": Arm("GPT, QK-norm", 4e-3, _QK),
     "gpt-muon": Arm("GPT, Muon", 2e-3, _MUON),
     "gpt-qk-muon": Arm("GPT, QK-norm, Muon", 8e-3, {**_QK, **_MUON}),
     "ngpt": Arm("nGPT", 8e-3, ngpt=True),
     "ngpt-muon": Arm("nGPT, Muon", 8e-3, _MUON, ngpt=True),
-    "ngpt-lgp": Arm(
-        "nGPT, logit gradient preconditioning",
-        8e-3,
-        {"optim.logit_preconditioning": True},
-        ngpt=True,
-    ),
-    "ngpt-gated": Arm("nGPT, GatedAdamW", 8e-3, _GATED, ngpt=True),
-    "gpt-gated": Arm("GPT, GatedAdamW", 4e-3, _GATED),
-    "ngpt-fp8": Arm("nGPT, fp8", 8e-3, _FP8, ngpt=True, compared=False),
-    "gpt-fp8": Arm("GPT, fp8", 2e-3, _FP8, compared=False),
-    "ngpt-cap": Arm("nGPT, angle cap 0.05", 8e-3, {"optim.angle_cap": 0.05}, ngpt=True),
-    "ngpt-no-qk": Arm("nGPT, no QK-norm", 8e-3, {"model.qk_norm": False}, ngpt=True),
-    "ngpt-signed": Arm("nGPT, signed alpha", 8e-3, {"model.signed_alpha": True}, ngpt=True),
-    "ngpt-tied": Arm("nGPT, tied embeddings", 8e-3, _TIED, ngpt=True),
-    "gpt-tied": Arm("GPT, tied embeddings", 4e-3, _TIED),
 }
-MAIN = ("gpt", "gpt-qk", "gpt-muon", "gpt-qk-muon", "ngpt", "ngpt-muon")
+MAIN = tuple(_PLAIN)
 """Arms that are compared from the first; the others are recipes, mostly tried at one budget."""
+BOTH = ("ngpt", "gpt")
+LEADERS = (*BOTH, "ngpt-muon", "gpt-qk-muon")
+"""Plain, and the best of each kind."""
+EARLIER = {"ngpt": 8e-3, "gpt": 2e-3}
+"""Rates at which schedules and eight bits were compared; GPT's has since been found too low."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One change of an arm that makes an arm of its own."""
+
+    title: str
+    fields: Mapping[str, Any]
+    of: tuple[str, ...]
+    """The arms that are given it."""
+
+
+_NGPT = ("ngpt", "ngpt-muon")
+_RECIPES = {
+    "lgp": Recipe("logit gradient preconditioning", {"optim.logit_preconditioning": True}, _NGPT),
+    "gated": Recipe("GatedAdamW", {"optim.algorithm": "gated_adamw"}, BOTH),
+    "cap": Recipe("angle cap 0.05", {"optim.angle_cap": 0.05}, _NGPT),
+    "no-qk": Recipe("no QK-norm", {"model.qk_norm": False}, _NGPT),
+    "signed": Recipe("signed alpha", {"model.signed_alpha": True}, _NGPT),
+    "tied": Recipe("tied embeddings", {"model.tie_embeddings": True}, LEADERS),
+    "nugpt": Recipe("nuGPT's rates", {"optim.lr_groups": "nugpt"}, LEADERS),
+}
+
+
+def _arms() -> dict[str, Arm]:
+    found = dict(_PLAIN)
+    for base in LEADERS:
+        plain = _PLAIN[base]
+        for name, recipe in _RECIPES.items():
+            if base in recipe.of:
+                found[f"{base}-{name}"] = dataclasses.replace(
+                    plain,
+                    title=f"{plain.title}, {recipe.title}",
+                    fields={**plain.fields, **recipe.fields},
+                    base=base,
+                )
+    for base, lr in EARLIER.items():
+        title, fields = f"{_PLAIN[base].title}, fp8", {"train.precision": "fp8"}
+        found[f"{base}-fp8"] = Arm(title, lr, fields, base == "ngpt", base, compared=False)
+    return found
+
+
+ARMS = _arms()
 
 
 @dataclass(frozen=True)
@@ -203,17 +236,18 @@ def rehearsed(run: RunConfig) -> RunConfig:
     return override(run, fields)
 
 
-BOTH = ("ngpt", "gpt")
-LEADERS = (*BOTH, "ngpt-muon", "gpt-qk-muon")
 SCHEDULES: tuple[Schedule, ...] = ("linear", "log", "wsd", "cosine")
-EARLIER = {"ngpt": 8e-3, "gpt": 2e-3}
-"""Rates at which schedules and eight bits were compared; GPT's has since been found too low."""
-LADDERS: dict[bool, dict[str, tuple[float, float]]] = {
-    False: {"init": (0.45, 2.0), "warmup": (0.05, 0.2), "decay": (0.03, 0.3)},
-    True: {"s_z": (5.0, 20.0), "alpha": (0.5, 2.0), "warmup": (0.05, 0.1)},
-}
-"""By whether it is an nGPT: the neighbours of an arm's own values, as many for each. A deviation of
-0.45/sqrt(512) is the paper's 0.02."""
+_GPT_LADDERS = {"init": (0.45, 2.0), "warmup": (0.05, 0.2), "decay": (0.03, 0.3)}
+_NGPT_LADDERS = {"s_z": (5.0, 20.0), "alpha": (0.5, 2.0), "warmup": (0.05, 0.1)}
+_PAPER = {"ngpt": (("s_z", 1.0), ("alpha", 0.4)), "gpt": (("init", 0.45),)}
+"""The paper's own starting values; with 8 layers an alpha of 0.05 is 0.4/8."""
+
+
+def ladders(arm: str) -> Mapping[str, tuple[float, float]]:
+    """The neighbours of an arm's own values, as many for each arm. A deviation of 0.45/sqrt(512) is
+    the paper's 0.02."""
+    optimizer = {"momentum": (0.9, 0.98)} if "muon" in arm else {"beta2": (0.9, 0.99)}
+    return (_NGPT_LADDERS if ARMS[arm].ngpt else _GPT_LADDERS) | optimizer
 
 
 def _queue() -> list[Point]:
@@ -230,14 +264,18 @@ def _queue() -> list[Point]:
         *(Point(arm, 92, muon_lr=4e-3) for arm in LEADERS[2:]),
         *(Point(arm, 184, lr=lr * ARMS[arm].lr) for lr in (1, 1 / 2) for arm in LEADERS),
         *(Point(arm, 46, lr=lr * ARMS[arm].lr) for lr in (1, 1 / 2, 2) for arm in LEADERS),
+        *(Point(arm, 46, lr=lr, muon_lr=8e-3) for lr in (4e-3, 16e-3) for arm in LEADERS[2:]),
         *(Point("gpt-qk", 92, lr=lr) for lr in (2e-3, 8e-3)),
         *(Point("gpt-muon", 92, lr=lr) for lr in (4e-3, 8e-3)),
     ]
     tuned = [
-        Point(arm, 46, tuned=((name, value),))
-        for arm in LEADERS
-        for name, values in LADDERS[ARMS[arm].ngpt].items()
-        for value in values
+        *(
+            Point(arm, 46, tuned=((name, value),))
+            for arm in LEADERS
+            for name, values in ladders(arm).items()
+            for value in values
+        ),
+        *(Point(arm, 92, tuned=paper) for arm, paper in _PAPER.items()),
     ]
     longest = [Point(arm, 368, lr=lr * ARMS[arm].lr) for lr in (1 / 2, 1) for arm in LEADERS]
     seeds = [
@@ -250,10 +288,8 @@ def _queue() -> list[Point]:
         *(Point(arm, 92, context=8192) for arm in LEADERS),
     ]
     recipes = [
-        *(Point(arm, 46) for arm in ("ngpt-lgp", "ngpt-gated", "ngpt-cap", "gpt-gated")),
-        *(Point(arm, 46) for arm in ("ngpt-no-qk", "ngpt-signed", "ngpt-tied", "gpt-tied")),
-        *(Point(arm, 46, tuned=(("beta2", 0.99),)) for arm in BOTH),
-        *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in BOTH),
+        *(Point(name, 46) for name, arm in ARMS.items() if arm.base and arm.compared),
+        *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in LEADERS),
     ]
     ablated = [
         Point("ngpt", 92, variant=row.name)
