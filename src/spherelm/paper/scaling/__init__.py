@@ -6,7 +6,8 @@ times        seconds of a training step of each arm, alone on the device
 page         tables and figures, from what is kept in the folder `data` of the results alone
 best         which arm a run belongs to, and the best setting of each
 words        what runs are called
-tables       of runs, of factors (by `paper.fit`), of steps
+needed       tokens that one arm needs for the loss of another (by `paper.fit`), and tables of them
+tables       of runs and of steps
 changes      what one recipe or value gives, beside what chance does (`chance`)
 evaluations  what `spherelm eval` found: tasks, other texts, length of context
 ablated      the paper's three tables of ablations

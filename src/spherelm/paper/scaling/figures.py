@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
-from spherelm.paper.scaling.best import best_settings, places
+from spherelm.paper.scaling.best import places
 from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL
+from spherelm.paper.scaling.needed import Answer, Ends, answer
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record
-from spherelm.plots.chart import Axis, Chart, Role, Series
+from spherelm.plots.chart import Axis, Chart, Role, Series, Span
 
 Points = Sequence[tuple[float, float]]
 
@@ -18,18 +20,19 @@ _ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
 
 def figures(records: Sequence[Record]) -> list[Chart]:
     """For each model and context: final loss over tokens of every arm, where there are several
-    budgets, and the curves of the last."""
-    bests = best_settings(records)
+    budgets, with the tokens that nGPT does not need; and the curves of the last."""
+    ends = Ends.of(records)
     found = []
-    for size, context in places(bests):
-        here = [b for b in bests if (b.size, b.context) == (size, context)]
+    for size, context in places(ends.bests):
+        here = ends.at(size, context)
         what, name = named(size, context)
-        ends = {b.arm: [(e.tokens / 1e6, e.loss) for e in here if e.arm == b.arm] for b in here}
+        last = {b.arm: [(e.tokens / 1e6, e.loss) for e in here if e.arm == b.arm] for b in here}
         budgets = sorted({b.tokens / 1e6 for b in here})
         axis = Axis("million tokens", log=True, ticks=[(b, f"{b:.0f}") for b in budgets])
         title = f"Loss at the end of finished runs, {what}"
         if len(budgets) > 1:
-            found.append(_losses(f"scaling-{name}", title, axis, ends))
+            chart = _losses(f"scaling-{name}", title, axis, last)
+            found.append(_with_span(chart, answer(ends, size, context)))
         longest = max(b.tokens for b in here)
         curves = {b.arm: _late(b.runs[0]) for b in here if b.tokens == longest}
         title = f"The runs of {millions(longest)} tokens, {what}"
@@ -69,6 +72,17 @@ def _losses(name: str, title: str, x: Axis, losses: Mapping[str, Points]) -> Cha
     ends = "; ".join(f"{line.label} {line.points[-1][1]:.3f}" for line in series)
     described = f"Validation loss at the ends: {ends}."
     return Chart(name, title, described, x, Axis("validation loss"), series)
+
+
+def _with_span(chart: Chart, found: Answer | None) -> Chart:
+    """With what the best nGPT needs of GPT's tokens, where its own runs tell it."""
+    if found is None or found.of_gpt.outside or found.of_gpt.factor.extrapolated:
+        return chart
+    needed = found.of_gpt
+    left, right = needed.factor.needed / 1e6, needed.end.tokens / 1e6
+    text = f"{ARMS[needed.arm].title}: {needed.value()} of GPT's tokens"
+    span = Span(left, right, needed.end.loss, text)
+    return dataclasses.replace(chart, description=f"{chart.description} {found}", span=span)
 
 
 def _late(run: Record) -> Points:

@@ -14,7 +14,7 @@ from pathlib import Path
 from spherelm import durable
 from spherelm.errors import UserError
 from spherelm.paper import store
-from spherelm.paper.scaling import ablated, changes, evaluations, settings, tables, times
+from spherelm.paper.scaling import ablated, changes, evaluations, needed, settings, tables, times
 from spherelm.paper.scaling import figures as pictures
 from spherelm.paper.scaling.evaluations import Evaluated
 from spherelm.paper.scaling.times import StepTime
@@ -42,7 +42,7 @@ class Data:
 
     def parts(self) -> Iterator[str]:
         """What the page has between its marks, a paragraph or table at a time."""
-        yield from tables.factors(self.records, self.steps)
+        yield from needed.tables(self.records, self.steps)
         yield from tables.steps(self.steps)
         yield from changes.tables(self.records)
         yield from evaluations.tables(self.evaluated)

@@ -1,0 +1,226 @@
+"""Tokens that one arm needs for the loss at which another ends, as Markdown and for figures.
+
+It is asked both ways. What a baseline needs for the end of an nGPT may lie beyond all that the
+baseline was run with; what nGPT needs for the end of a baseline mostly lies between its own runs,
+so that nothing is extrapolated.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from spherelm.paper import fit
+from spherelm.paper.scaling import times
+from spherelm.paper.scaling.best import Best, best_settings, other_settings, places
+from spherelm.paper.scaling.grid import ARMS, SMALL
+from spherelm.paper.scaling.times import StepTime
+from spherelm.paper.scaling.words import millions, thousands
+from spherelm.paper.store import Record
+from spherelm.plots import markdown
+
+GPT = "gpt"
+"""The baseline of the paper's kind."""
+ASKED = (SMALL, 4096)
+"""The size and context at which the study's two questions are asked."""
+_END = ("tokens", "loss", "seeds")
+_FACTOR = ("model", "context", "baseline", "arm", *_END, "it needs", "factor", "90 %", "in seconds")
+_SHARE = ("model", "context", "baseline", *_END, "arm", "it needs", "share", "90 %", "in seconds")
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What the curve of `arm` says of the loss at which another ended."""
+
+    arm: str
+    end: Best
+    factor: fit.Factor
+    outside: Literal["", "over", "under"] = ""
+    """Set where the loss is below all ends of the arm, or above all: it needs more tokens than
+    `factor` has, which are those of its nearest budget, or fewer."""
+
+    def value(self, longer: float = 1.0) -> str:
+        """The factor of tokens; of seconds where a token takes the arm `longer` times as long."""
+        return f"{self.outside} {self.factor.value * longer:.2f}".strip()
+
+    def interval(self, longer: float = 1.0) -> str:
+        """Nothing where no setting has a second seed."""
+        low, high = self.factor.low, self.factor.high
+        if low is None or high is None:
+            return ""
+        if math.isinf(high):
+            return f"over {low * longer:.2f}"
+        return f"{low * longer:.2f} to {high * longer:.2f}"
+
+
+@dataclass(frozen=True)
+class Ends:
+    """Where the arms of the study ended."""
+
+    bests: Sequence[Best]
+    others: Mapping[tuple[str, str, int], list[list[float]]]
+    """Losses of their other settings, as `other_settings` has them."""
+
+    @classmethod
+    def of(cls, records: Sequence[Record]) -> Ends:
+        bests = best_settings(records)
+        return cls(bests, other_settings(records, bests))
+
+    def at(self, size: str, context: int) -> list[Best]:
+        return [b for b in self.bests if (b.size, b.context) == (size, context)]
+
+    def curve(self, arm: str, size: str, context: int) -> fit.Losses:
+        return {b.tokens: b.losses for b in self.at(size, context) if b.arm == arm}
+
+    def needed(self, arm: str, end: Best) -> Needed | None:
+        """What `arm` needs for the loss of `end`; None where it has one budget alone, or its curve
+        does not tell which of the two is ahead."""
+        curve = self.curve(arm, end.size, end.context)
+        if len(curve) < 2:
+            return None
+        models = ((name, end.size, end.context) for name in (arm, end.arm))
+        repeats = [losses for model in models for losses in self.others.get(model, ())]
+        found = fit.factor(curve, end.tokens, end.losses, repeats)
+        if found is not None:
+            return Needed(arm, end, found)
+        least, most = min(curve), max(curve)
+        if most >= end.tokens and end.loss < statistics.fmean(curve[most]):
+            return Needed(arm, end, fit.Factor(end.tokens, most, False), "over")
+        if least <= end.tokens and end.loss > statistics.fmean(curve[least]):
+            return Needed(arm, end, fit.Factor(end.tokens, least, False), "under")
+        return None
+
+
+# --- the two questions ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the best nGPT needs of the tokens of GPT, and of those of the best baseline."""
+
+    of_gpt: Needed
+    of_best: Needed
+
+    def __str__(self) -> str:
+        end, best = self.of_gpt.end, self.of_best.end
+        line = (
+            f"At {thousands(end.context)} and {millions(end.tokens)} tokens: "
+            f"{ARMS[self.of_gpt.arm].title} needs {_told(self.of_gpt)} of the tokens of "
+            f"{ARMS[end.arm].title}"
+        )
+        if best.arm == end.arm:
+            return f"{line}, which is the best baseline, too."
+        of_best = f"{_told(self.of_best)} of those of the best baseline, {ARMS[best.arm].title}"
+        return f"{line} and {of_best}."
+
+
+def answer(ends: Ends, size: str, context: int) -> Answer | None:
+    """At the largest budget that GPT and an nGPT with a curve have; the best are those that end
+    lowest there. None where either question is open."""
+    here = ends.at(size, context)
+    curves = [b for b in here if ARMS[b.arm].ngpt and len(ends.curve(b.arm, size, context)) > 1]
+    gpts = {b.tokens: b for b in here if b.arm == GPT}
+    shared = gpts.keys() & {b.tokens for b in curves}
+    if not shared:
+        return None
+    tokens = max(shared)
+    arm = min((b for b in curves if b.tokens == tokens), key=lambda b: b.loss).arm
+    baselines = [b for b in here if b.tokens == tokens and not ARMS[b.arm].ngpt]
+    of_gpt = ends.needed(arm, gpts[tokens])
+    of_best = ends.needed(arm, min(baselines, key=lambda b: b.loss))
+    return None if of_gpt is None or of_best is None else Answer(of_gpt, of_best)
+
+
+def _told(needed: Needed) -> str:
+    if needed.outside:
+        return needed.value()
+    interval = needed.interval()
+    told = f"90 %: {interval}" if interval else "one seed"
+    beyond = ", extrapolated" if needed.factor.extrapolated else ""
+    return f"{needed.value()} ({told}{beyond})"
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def tables(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[str]:
+    """The answer, what nGPT needs, and what baselines need."""
+    ends = Ends.of(records)
+    if (found := answer(ends, *ASKED)) is not None:
+        yield str(found)
+    if shares := [_share_row(needed, steps) for needed in _of_baselines(ends)]:
+        yield (
+            "Tokens that an arm of nGPT needs for the loss at which a baseline ends, its largest "
+            "budget first, for every arm of nGPT with two budgets or more. The share is one of the "
+            "baseline's tokens; in seconds it is multiplied by the arm's time for a token over the "
+            "baseline's, where both were timed:"
+        )
+        yield markdown.table(_SHARE, shares)
+    if factors := [_factor_row(needed, steps) for needed in _by_baselines(ends)]:
+        yield (
+            "Tokens that a baseline needs for the loss at which another arm ends, for every "
+            "baseline with two budgets or more. The factor is one of tokens; in seconds it is "
+            "multiplied by the baseline's time for a token over the arm's, where both were timed:"
+        )
+        yield markdown.table(_FACTOR, factors)
+
+
+def _of_baselines(ends: Ends) -> Iterator[Needed]:
+    """What each nGPT needs for the end of each baseline."""
+    for where in places(ends.bests):
+        here = ends.at(*where)
+        arms = dict.fromkeys(b.arm for b in here)
+        for baseline in (arm for arm in arms if not ARMS[arm].ngpt):
+            for end in reversed([b for b in here if b.arm == baseline]):
+                found = (ends.needed(arm, end) for arm in arms if ARMS[arm].ngpt)
+                yield from (needed for needed in found if needed is not None)
+
+
+def _by_baselines(ends: Ends) -> Iterator[Needed]:
+    """What each baseline needs for the end of each nGPT, and GPT for that of other baselines."""
+    for where in places(ends.bests):
+        here = ends.at(*where)
+        for baseline in dict.fromkeys(b.arm for b in here if not ARMS[b.arm].ngpt):
+            others = [b for b in here if b.arm != baseline]
+            compared = (b for b in others if ARMS[b.arm].ngpt or baseline == GPT)
+            found = (ends.needed(baseline, end) for end in compared)
+            yield from (needed for needed in found if needed is not None)
+
+
+def _share_row(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
+    curve, where, arm, end = _who(needed)
+    return [*where, arm, *end, curve, *_cells(needed, steps)]
+
+
+def _factor_row(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
+    curve, where, arm, end = _who(needed)
+    return [*where, curve, arm, *end, *_cells(needed, steps)]
+
+
+def _who(needed: Needed) -> tuple[str, list[str], str, list[str]]:
+    """Whose curve it is, and the model, context, arm and numbers of the end."""
+    end = needed.end
+    numbers = [millions(end.tokens), f"{end.loss:.3f}", str(len(end.runs))]
+    return ARMS[needed.arm].title, [end.size, thousands(end.context)], ARMS[end.arm].title, numbers
+
+
+def _cells(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
+    """Tokens that are needed, the factor, its interval, and the factor in seconds."""
+    end = needed.end
+    tokens = f"{needed.outside} {needed.factor.needed / 1e6:.0f}M".strip()
+    if needed.outside:
+        tokens += ", not measured"
+    elif needed.factor.extrapolated:
+        tokens += " (extrapolated)"
+    longer = times.ratio(
+        steps, (needed.arm, end.size, end.context), (end.arm, end.size, end.context)
+    )
+    seconds = "-"
+    if longer is not None:
+        within = needed.interval(longer)
+        seconds = needed.value(longer) + (f" ({within})" if within else "")
+    interval = "-" if needed.outside else needed.interval() or "one seed"
+    return [tokens, needed.value(), interval, seconds]

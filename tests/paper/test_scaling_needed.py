@@ -1,0 +1,123 @@
+"""Tokens that nGPT needs for the end of a baseline: the table, the answer above it, the figure."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from spherelm.paper.scaling import figures, needed, page, times
+from spherelm.paper.scaling.grid import Point
+from spherelm.paper.scaling.needed import Ends
+from spherelm.paper.store import read
+from tests.paper.test_scaling import LAW, made_up, tokens
+from tests.paper.test_scaling_times import A_STEP
+
+BUDGETS = (46, 92, 184)
+
+
+def study(folder: Path, **ahead: float) -> Path:
+    """GPT, and arms that need 1 / `ahead` of its tokens at every budget."""
+    runs = folder / "data" / "scaling"
+    for arm, times_ahead in {"gpt": 1.0, **ahead}.items():
+        for millions in BUDGETS:
+            point = Point(arm.replace("_", "-"), millions)
+            made_up(runs, point, LAW.loss(times_ahead * tokens(millions)))
+    return runs
+
+
+def answered(runs: Path) -> str:
+    return str(needed.answer(Ends.of(read(runs)), *needed.ASKED))
+
+
+def rows_of(folder: Path) -> list[list[str]]:
+    """Of the table of shares."""
+    text = "\n".join(page.Data.read(folder).parts())
+    table = text.partition("Tokens that an arm of nGPT needs")[2].partition("Tokens that a b")[0]
+    lines = [line for line in table.splitlines() if line.startswith("| 8x512")]
+    return [[cell.strip() for cell in line.split("|")[3:-1]] for line in lines]
+
+
+def test_a_share_known_by_construction_is_found(tmp_path: Path) -> None:
+    """Of each budget of the baseline, the largest first; below nGPT's own runs only that it is
+    less than they have."""
+    runs = study(tmp_path, ngpt=1.5)
+    made_up(runs, Point("gpt-qk", 92), LAW.loss(1.2 * tokens(92)))  # one budget is an end, too
+    made_up(runs, Point("ngpt-muon", 92), LAW.loss(3 * tokens(92)))  # but no curve
+    slower = dataclasses.replace(A_STEP, arm="ngpt", median_ms=60.0, tokens_per_s=1_092_267)
+    times.keep(tmp_path, [A_STEP, slower])
+    loss = [f"{LAW.loss(tokens(d)):.3f}" for d in BUDGETS]
+    below = ["under 46M, not measured", "under 1.00", "-", "under 1.20"]
+    of_qk = [f"{LAW.loss(1.2 * tokens(92)):.3f}", "1", "nGPT", "74M", "0.80", "one seed", "-"]
+    assert rows_of(tmp_path) == [
+        ["GPT", "184M", loss[2], "1", "nGPT", "123M", "0.67", "one seed", "0.80"],
+        ["GPT", "92M", loss[1], "1", "nGPT", "61M", "0.67", "one seed", "0.80"],
+        ["GPT", "46M", loss[0], "1", "nGPT", *below],
+        ["GPT, QK-norm", "92M", *of_qk],
+    ]
+    assert answered(runs) == (
+        "At 4k and 184M tokens: nGPT needs 0.67 (one seed) of the tokens of GPT, which is the best "
+        "baseline, too."
+    )
+
+
+def test_a_baseline_that_is_ahead_is_said_to_be(tmp_path: Path) -> None:
+    runs = study(tmp_path, ngpt=1.2, gpt_qk_muon=3.0)
+    shares = {(row[0], row[1]): row[5:7] for row in rows_of(tmp_path)}
+    ahead = ["over 184M, not measured", "over 1.00"]
+    assert shares["GPT, QK-norm, Muon", "184M"] == ahead
+    assert shares["GPT, QK-norm, Muon", "46M"] == ["115M", "2.50"]  # 3 / 1.2
+    assert answered(runs) == (
+        "At 4k and 184M tokens: nGPT needs 0.83 (one seed) of the tokens of GPT and over 1.00 of "
+        "those of the best baseline, GPT, QK-norm, Muon."
+    )
+
+
+def test_the_answer_is_that_of_the_best_arms_at_the_largest_budget_of_both(tmp_path: Path) -> None:
+    """A larger budget of one side changes nothing, nor does an nGPT without a curve."""
+    runs = study(tmp_path, ngpt=1.5, ngpt_muon=2.5, gpt_qk=1.2, gpt_muon=1.25)
+    made_up(runs, Point("gpt", 368), LAW.loss(tokens(368)))
+    made_up(runs, Point("ngpt-tied", 184), 2.6)
+    expected = (
+        "At 4k and 184M tokens: nGPT, Muon needs 0.40 (one seed) of the tokens of GPT and 0.50 "
+        "(one seed) of those of the best baseline, GPT, Muon."
+    )
+    assert answered(runs) == expected
+    assert next(page.Data.read(tmp_path).parts()) == expected
+    for seed in (1, 2):
+        made_up(runs, Point("gpt", 184, seed=seed), LAW.loss(tokens(184)) + 0.01 * (seed - 1.5))
+    line = answered(runs)
+    low, high = line.partition("0.40 (90 %: ")[2].partition(")")[0].split(" to ")
+    assert float(low) < 0.4 < float(high)
+    assert "0.50 (one seed) of those of the best baseline" in line
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        [("gpt", 92), ("gpt", 184), ("ngpt", 46), ("ngpt", 368)],  # no budget of both
+        [("gpt", 46), ("gpt", 92), ("ngpt", 92)],  # no curve
+        [("gpt-qk", 46), ("gpt-qk", 92), ("ngpt", 46), ("ngpt", 92)],  # no GPT
+    ],
+)
+def test_no_answer_is_made_up(points: Sequence[tuple[str, int]], tmp_path: Path) -> None:
+    for arm, millions in points:
+        loss = LAW.loss((2 if arm == "ngpt" else 1) * tokens(millions))
+        made_up(tmp_path / "data" / "scaling", Point(arm, millions), loss)
+    data = page.Data.read(tmp_path)
+    assert needed.answer(Ends.of(data.records), *needed.ASKED) is None
+    assert not next(data.parts()).startswith("At 4k")
+    assert all(figure.span is None for figure in data.figures())
+
+
+def test_the_figure_shows_the_tokens_that_are_not_needed(tmp_path: Path) -> None:
+    runs = study(tmp_path, ngpt=1.5)
+    ends, curves = figures.figures(read(runs))
+    assert ends.span is not None
+    assert ends.span.left == pytest.approx(tokens(184) / 1.5e6, rel=0.01)
+    assert (ends.span.right, ends.span.y) == (tokens(184) / 1e6, LAW.loss(tokens(184)))
+    assert ends.span.text == "nGPT: 0.67 of GPT's tokens"
+    assert answered(runs) in ends.description
+    assert curves.span is None
