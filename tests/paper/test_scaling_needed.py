@@ -41,26 +41,30 @@ def rows_of(folder: Path) -> list[list[str]]:
 
 
 def test_a_share_known_by_construction_is_found(tmp_path: Path) -> None:
-    """Of each budget of the baseline, the largest first; below nGPT's own runs only that it is
-    less than they have."""
+    """Of each budget of the baseline, the largest first; nothing of what lies below all runs."""
     runs = study(tmp_path, ngpt=1.5)
     made_up(runs, Point("gpt-qk", 92), LAW.loss(1.2 * tokens(92)))  # one budget is an end, too
     made_up(runs, Point("ngpt-muon", 92), LAW.loss(3 * tokens(92)))  # but no curve
     slower = dataclasses.replace(A_STEP, arm="ngpt", median_ms=60.0, tokens_per_s=1_092_267)
     times.keep(tmp_path, [A_STEP, slower])
     loss = [f"{LAW.loss(tokens(d)):.3f}" for d in BUDGETS]
-    below = ["under 46M, not measured", "under 1.00", "-", "under 1.20"]
     of_qk = [f"{LAW.loss(1.2 * tokens(92)):.3f}", "1", "nGPT", "74M", "0.80", "one seed", "-"]
     assert rows_of(tmp_path) == [
         ["GPT", "184M", loss[2], "1", "nGPT", "123M", "0.67", "one seed", "0.80"],
         ["GPT", "92M", loss[1], "1", "nGPT", "61M", "0.67", "one seed", "0.80"],
-        ["GPT", "46M", loss[0], "1", "nGPT", *below],
         ["GPT, QK-norm", "92M", *of_qk],
     ]
     assert answered(runs) == (
         "At 4k and 184M tokens: nGPT needs 0.67 (one seed) of the tokens of GPT, which is the best "
         "baseline, too."
     )
+
+
+def test_far_ahead_a_share_is_less_than_the_smallest_run_has(tmp_path: Path) -> None:
+    study(tmp_path, ngpt=3.0)
+    largest, other = rows_of(tmp_path)  # of 46M nothing is known but the two losses
+    assert largest[5:] == ["61M", "0.33", "one seed", "-"]
+    assert other[5:] == ["under 46M, not measured", "under 0.50", "-", "-"]
 
 
 def test_a_baseline_that_is_ahead_is_said_to_be(tmp_path: Path) -> None:

@@ -76,8 +76,11 @@ class Ends:
         return {b.tokens: b.losses for b in self.at(size, context) if b.arm == arm}
 
     def needed(self, arm: str, end: Best) -> Needed | None:
-        """What `arm` needs for the loss of `end`; None where it has one budget alone, or its curve
-        does not tell which of the two is ahead."""
+        """What `arm` needs for the loss of `end`.
+
+        Beyond its runs, that it is more than the tokens of `end`, or less. None where not even that
+        is known: with one budget alone, for example, or at the smallest of an arm that is ahead.
+        """
         curve = self.curve(arm, end.size, end.context)
         if len(curve) < 2:
             return None
@@ -89,7 +92,7 @@ class Ends:
         least, most = min(curve), max(curve)
         if most >= end.tokens and end.loss < statistics.fmean(curve[most]):
             return Needed(arm, end, fit.Factor(end.tokens, most, False), "over")
-        if least <= end.tokens and end.loss > statistics.fmean(curve[least]):
+        if least < end.tokens and end.loss > statistics.fmean(curve[least]):
             return Needed(arm, end, fit.Factor(end.tokens, least, False), "under")
         return None
 
