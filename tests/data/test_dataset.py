@@ -32,6 +32,14 @@ def test_what_is_written_is_read(make_dataset: MakeDataset) -> None:
     assert json.loads((data.path / "train-00000.json").read_text())["dtype"] == "uint16"
 
 
+def test_a_dataset_is_shown_in_a_line(make_dataset: MakeDataset) -> None:
+    """Not with the array of every shard."""
+    data = make_dataset([30, 20])
+    assert repr(data).startswith(f"<TokenDataset {data.path}: train 50")
+    assert repr(data).endswith("tokenizer bytes-257>")
+    assert repr(data.train) == "<train: 50 tokens>"
+
+
 def test_the_fingerprint_is_of_the_content_alone(make_dataset: MakeDataset) -> None:
     data, twin = make_dataset([50]), make_dataset([50], name="twin")
     assert data.fingerprint == twin.fingerprint

@@ -147,3 +147,21 @@ def test_of_the_ablations_only_ngpt_without_qk_norm_has_a_curve(results: Path) -
     assert [line.label for line in series] == ["GPT", "nGPT", "nGPT, no QK-norm"]
     assert [y for _, y in series[1].points] == curve["perplexities"]
     assert [row[5:] for row in rows(results, "nGPT, slerp")] == [["7.0", "7.0"]]
+
+
+def test_of_two_runs_of_an_arm_the_curve_is_that_of_the_better_one(results: Path) -> None:
+    """Whatever their names are: two rates may be evaluated."""
+    later = found(results, "length")
+    curve = later["curves"].pop()
+    records = results / "data" / "scaling"
+    point = Point("ngpt", 46, lr=16e-3)  # after nGPT's own by name, and it ends higher
+    shutil.copytree(records / NGPT, records / point.id)
+    (records / point.id / "config.toml").write_text(to_toml(rehearsed(point.config())))
+    lines = [json.loads(line) for line in (records / NGPT / "metrics.jsonl").open()]
+    lines[-1]["val_loss"] += 0.5
+    (records / point.id / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    later["curves"] = [curve | {"run": f"runs/{point.id}", "perplexities": [7.0, 7.0]}]
+    (results / "data" / "evaluations" / "length-2.json").write_text(json.dumps(later))
+    series = page.Data.read(results).figures()[-1].series
+    assert [y for _, y in series[1].points] == curve["perplexities"]
+    assert ["7.0", "7.0"] in [row[5:] for row in rows(results, "nGPT")]

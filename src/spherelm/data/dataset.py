@@ -34,7 +34,7 @@ COUNTED_TOGETHER = 1 << 22
 """Tokens that are counted at a time: each becomes eight bytes."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TokenSplit:
     """The training or the validation part: the tokens of its shards, one after another."""
 
@@ -42,6 +42,9 @@ class TokenSplit:
     shards: tuple[Shard, ...]
     fingerprint: str
     """Changes with any token."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.n_tokens:,} tokens>"
 
     @property
     def n_tokens(self) -> int:
@@ -54,7 +57,7 @@ class TokenSplit:
         return total if all(shard.starts is not None for shard in self.shards) else None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class TokenDataset:
     """Tokens for training and validation, and the tokenizer that made them."""
 
@@ -64,6 +67,12 @@ class TokenDataset:
     tokenizer_fingerprint: str | None = None
     """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
     _token_bytes: dict[str, NDArray[np.float64] | None] = field(default_factory=dict, init=False)
+
+    def __repr__(self) -> str:
+        """In a line: it may hold millions of documents."""
+        parts = ", ".join(f"{name} {split.n_tokens:,}" for name, split in self.splits.items())
+        made_by = self.tokenizer_fingerprint or "unknown"
+        return f"<TokenDataset {self.path}: {parts} tokens, tokenizer {made_by}>"
 
     @property
     def train(self) -> TokenSplit:

@@ -206,9 +206,10 @@ def _length_tables(found: Sequence[Evaluated]) -> Iterator[str]:
 
 
 def length_charts(found: Sequence[Evaluated]) -> list[Chart]:
-    """For each model and context of training: of each arm the run of most tokens."""
+    """For each model and context of training: of each arm the run of most tokens, and of those the
+    one that ends lowest."""
     charts: dict[tuple[str, int], dict[str, Evaluated]] = {}
-    for each in found:  # by tokens
+    for each in sorted(found, key=lambda each: (each.run.tokens, -each.run.loss)):
         run = each.run.config
         arm = arm_of(run)
         ablated = variant_of(each.run.id) and arm in MAIN  # but nGPT without QK-norm is an arm
