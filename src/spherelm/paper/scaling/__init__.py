@@ -10,6 +10,7 @@ needed       tokens that one arm needs for the loss of another (by `paper.fit`),
 tables       of runs and of steps
 changes      what one recipe or value gives, beside what chance does (`chance`)
 evaluations  what `spherelm eval` found: tasks, other texts, length of context
+other_texts  bits per byte of other texts over tokens, and what nGPT needs for a baseline's
 ablated      the paper's three tables of ablations
 figures      losses at the ends of runs, and their curves
 settings     the package's measured.json, from which `spherelm train` chooses

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 from spherelm import records
 from spherelm.errors import UserError
 from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, average_of
-from spherelm.eval.texts import short_names
 from spherelm.paper.scaling import figures
 from spherelm.paper.scaling.best import arm_of, place_of, size_of, variant_of
 from spherelm.paper.scaling.grid import ARMS, MAIN
@@ -141,9 +140,8 @@ def _lengths(values: Any) -> Iterator[Entry[int, float]]:
 
 
 def tables(found: Sequence[Evaluated]) -> Iterator[str]:
-    """Accuracy, other texts, and perplexity by length, of those that have them."""
+    """Accuracy, and perplexity by length, of those that have them."""
     yield from _task_table([each for each in found if each.tasks])
-    yield from _text_table([each for each in found if each.texts])
     yield from _length_tables([each for each in found if each.lengths])
 
 
@@ -171,19 +169,6 @@ def _task_table(found: Sequence[Evaluated]) -> Iterator[str]:
 
 def _told(value: object) -> str:
     return "-" if value is None else str(value)
-
-
-def _text_table(found: Sequence[Evaluated]) -> Iterator[str]:
-    if not found:
-        return
-    texts = list(dict.fromkeys(text for each in found for text in each.texts))
-    yield "Bits per byte of other held-out text:"
-    head = (*LEAD, *(name.partition(".")[0] for name in short_names(texts)))
-    rows = [
-        [*lead(each.run), *(_number(each.texts.get(text), ".4f") for text in texts)]
-        for each in found
-    ]
-    yield markdown.table(head, rows)
 
 
 def _number(value: float | None, digits: str) -> str:

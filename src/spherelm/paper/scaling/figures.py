@@ -76,11 +76,13 @@ def _losses(name: str, title: str, x: Axis, losses: Mapping[str, Points]) -> Cha
 
 def _with_span(chart: Chart, found: Answer | None) -> Chart:
     """With what the best nGPT needs of GPT's tokens, where its own runs tell it."""
-    if found is None or found.of_gpt.outside or found.of_gpt.factor.extrapolated:
+    if found is None:
         return chart
-    needed = found.of_gpt
-    left, right = needed.factor.needed / 1e6, needed.end.tokens / 1e6
-    text = f"{ARMS[needed.arm].title}: {needed.value()} of GPT's tokens"
+    needed, reading = found.of_gpt, found.of_gpt.reading
+    if reading.outside or reading.factor.extrapolated:
+        return chart
+    left, right = reading.factor.needed / 1e6, needed.end.tokens / 1e6
+    text = f"{ARMS[needed.arm].title}: {reading.value()} of GPT's tokens"
     span = Span(left, right, needed.end.loss, text)
     return dataclasses.replace(chart, description=f"{chart.description} {found}", span=span)
 

@@ -32,18 +32,24 @@ _SHARE = ("model", "context", "baseline", *_END, "arm", "it needs", "share", "90
 
 
 @dataclass(frozen=True)
-class Needed:
-    """What the curve of `arm` says of the loss at which another ended."""
+class Reading:
+    """What a curve says of the loss at which another run ended."""
 
-    arm: str
-    end: Best
     factor: fit.Factor
     outside: Literal["", "over", "under"] = ""
-    """Set where the loss is below all ends of the arm, or above all: it needs more tokens than
+    """Set where the loss is below all ends of the curve, or above all: it needs more tokens than
     `factor` has, which are those of its nearest budget, or fewer."""
 
+    @property
+    def tokens(self) -> str:
+        told = f"{self.outside} {self.factor.needed / 1e6:.0f}M".strip()
+        if self.outside:
+            return f"{told}, not measured"
+        return f"{told} (extrapolated)" if self.factor.extrapolated else told
+
     def value(self, longer: float = 1.0) -> str:
-        """The factor of tokens; of seconds where a token takes the arm `longer` times as long."""
+        """The factor of tokens; of seconds where a token takes the curve's `longer` times as
+        long."""
         return f"{self.outside} {self.factor.value * longer:.2f}".strip()
 
     def interval(self, longer: float = 1.0) -> str:
@@ -54,6 +60,39 @@ class Needed:
         if math.isinf(high):
             return f"over {low * longer:.2f}"
         return f"{low * longer:.2f} to {high * longer:.2f}"
+
+
+def read_off(
+    curve: fit.Losses,
+    tokens: int,
+    losses: Sequence[float],
+    repeats: Sequence[Sequence[float]] = (),
+) -> Reading | None:
+    """What `curve` needs for the losses that another arm has after `tokens`, as `fit.factor`.
+
+    Beyond its runs, that it is more than `tokens`, or less. None where not even that is known: with
+    one budget alone, for example, or at the smallest of an arm that is ahead.
+    """
+    if len(curve) < 2:
+        return None
+    found = fit.factor(curve, tokens, losses, repeats)
+    if found is not None:
+        return Reading(found)
+    least, most, loss = min(curve), max(curve), statistics.fmean(losses)
+    if most >= tokens and loss < statistics.fmean(curve[most]):
+        return Reading(fit.Factor(tokens, most, False), "over")
+    if least < tokens and loss > statistics.fmean(curve[least]):
+        return Reading(fit.Factor(tokens, least, False), "under")
+    return None
+
+
+@dataclass(frozen=True)
+class Needed:
+    """What `arm` needs for the loss at which another ended."""
+
+    arm: str
+    end: Best
+    reading: Reading
 
 
 @dataclass(frozen=True)
@@ -76,25 +115,12 @@ class Ends:
         return {b.tokens: b.losses for b in self.at(size, context) if b.arm == arm}
 
     def needed(self, arm: str, end: Best) -> Needed | None:
-        """What `arm` needs for the loss of `end`.
-
-        Beyond its runs, that it is more than the tokens of `end`, or less. None where not even that
-        is known: with one budget alone, for example, or at the smallest of an arm that is ahead.
-        """
+        """What `arm` needs for the loss of `end`; None where nothing is known."""
         curve = self.curve(arm, end.size, end.context)
-        if len(curve) < 2:
-            return None
         models = ((name, end.size, end.context) for name in (arm, end.arm))
         repeats = [losses for model in models for losses in self.others.get(model, ())]
-        found = fit.factor(curve, end.tokens, end.losses, repeats)
-        if found is not None:
-            return Needed(arm, end, found)
-        least, most = min(curve), max(curve)
-        if most >= end.tokens and end.loss < statistics.fmean(curve[most]):
-            return Needed(arm, end, fit.Factor(end.tokens, most, False), "over")
-        if least < end.tokens and end.loss > statistics.fmean(curve[least]):
-            return Needed(arm, end, fit.Factor(end.tokens, least, False), "under")
-        return None
+        found = read_off(curve, end.tokens, end.losses, repeats)
+        return None if found is None else Needed(arm, end, found)
 
 
 # --- the two questions ---------------------------------------------------------------------------
@@ -111,12 +137,14 @@ class Answer:
         end, best = self.of_gpt.end, self.of_best.end
         line = (
             f"At {thousands(end.context)} and {millions(end.tokens)} tokens: "
-            f"{ARMS[self.of_gpt.arm].title} needs {_told(self.of_gpt)} of the tokens of "
+            f"{ARMS[self.of_gpt.arm].title} needs {_told(self.of_gpt.reading)} of the tokens of "
             f"{ARMS[end.arm].title}"
         )
         if best.arm == end.arm:
             return f"{line}, which is the best baseline, too."
-        of_best = f"{_told(self.of_best)} of those of the best baseline, {ARMS[best.arm].title}"
+        of_best = (
+            f"{_told(self.of_best.reading)} of those of the best baseline, {ARMS[best.arm].title}"
+        )
         return f"{line} and {of_best}."
 
 
@@ -137,13 +165,13 @@ def answer(ends: Ends, size: str, context: int) -> Answer | None:
     return None if of_gpt is None or of_best is None else Answer(of_gpt, of_best)
 
 
-def _told(needed: Needed) -> str:
-    if needed.outside:
-        return needed.value()
-    interval = needed.interval()
+def _told(found: Reading) -> str:
+    if found.outside:
+        return found.value()
+    interval = found.interval()
     told = f"90 %: {interval}" if interval else "one seed"
-    beyond = ", extrapolated" if needed.factor.extrapolated else ""
-    return f"{needed.value()} ({told}{beyond})"
+    beyond = ", extrapolated" if found.factor.extrapolated else ""
+    return f"{found.value()} ({told}{beyond})"
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -212,18 +240,13 @@ def _who(needed: Needed) -> tuple[str, list[str], str, list[str]]:
 
 def _cells(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
     """Tokens that are needed, the factor, its interval, and the factor in seconds."""
-    end = needed.end
-    tokens = f"{needed.outside} {needed.factor.needed / 1e6:.0f}M".strip()
-    if needed.outside:
-        tokens += ", not measured"
-    elif needed.factor.extrapolated:
-        tokens += " (extrapolated)"
+    end, found = needed.end, needed.reading
     longer = times.ratio(
         steps, (needed.arm, end.size, end.context), (end.arm, end.size, end.context)
     )
     seconds = "-"
     if longer is not None:
-        within = needed.interval(longer)
-        seconds = needed.value(longer) + (f" ({within})" if within else "")
-    interval = "-" if needed.outside else needed.interval() or "one seed"
-    return [tokens, needed.value(), interval, seconds]
+        within = found.interval(longer)
+        seconds = found.value(longer) + (f" ({within})" if within else "")
+    interval = "-" if found.outside else found.interval() or "one seed"
+    return [found.tokens, found.value(), interval, seconds]

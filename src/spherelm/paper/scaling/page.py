@@ -14,7 +14,16 @@ from pathlib import Path
 from spherelm import durable
 from spherelm.errors import UserError
 from spherelm.paper import store
-from spherelm.paper.scaling import ablated, changes, evaluations, needed, settings, tables, times
+from spherelm.paper.scaling import (
+    ablated,
+    changes,
+    evaluations,
+    needed,
+    other_texts,
+    settings,
+    tables,
+    times,
+)
 from spherelm.paper.scaling import figures as pictures
 from spherelm.paper.scaling.evaluations import Evaluated
 from spherelm.paper.scaling.times import StepTime
@@ -45,12 +54,17 @@ class Data:
         yield from needed.tables(self.records, self.steps)
         yield from tables.steps(self.steps)
         yield from changes.tables(self.records)
+        yield from other_texts.tables(self.evaluated)
         yield from evaluations.tables(self.evaluated)
         yield from ablated.tables(self.records)
         yield from tables.runs(self.records)
 
     def figures(self) -> list[Chart]:
-        return [*pictures.figures(self.records), *evaluations.length_charts(self.evaluated)]
+        return [
+            *pictures.figures(self.records),
+            *other_texts.charts(self.evaluated),
+            *evaluations.length_charts(self.evaluated),
+        ]
 
 
 def _wrapped(part: str) -> str:
