@@ -264,7 +264,7 @@ def _queue() -> list[Point]:
         *(Point(arm, 92, muon_lr=4e-3) for arm in LEADERS[2:]),
         *(Point(arm, 184, lr=lr * ARMS[arm].lr) for lr in (1, 1 / 2) for arm in LEADERS),
         *(Point(arm, 46, lr=lr * ARMS[arm].lr) for lr in (1, 1 / 2, 2) for arm in LEADERS),
-        *(Point(arm, 46, lr=lr, muon_lr=8e-3) for lr in (4e-3, 16e-3) for arm in LEADERS[2:]),
+        *(Point(arm, 46, lr=lr, muon_lr=8e-3) for lr in (2e-3, 4e-3, 16e-3) for arm in LEADERS[2:]),
         *(Point("gpt-qk", 92, lr=lr) for lr in (2e-3, 8e-3)),
         *(Point("gpt-muon", 92, lr=lr) for lr in (4e-3, 8e-3)),
     ]
