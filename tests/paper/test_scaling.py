@@ -14,7 +14,7 @@ from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
-from spherelm.paper.scaling import best, grid, page
+from spherelm.paper.scaling import arms, best, grid, page
 from spherelm.paper.scaling.grid import GRID, Point
 from spherelm.plots import svg
 
@@ -92,11 +92,11 @@ def test_tuned_values_carry_over_to_other_sizes() -> None:
 def test_every_arm_is_tuned_by_as_many_runs() -> None:
     counts = {
         arm: sum(bool(p.tuned) and p.millions == 46 for p in GRID if p.arm == arm)
-        for arm in grid.LEADERS
+        for arm in arms.LEADERS
     }
     assert len(set(counts.values())) == 1, counts
     plain = [p for p in GRID if p.size == grid.SMALL and not p.variant]
-    for pair in (grid.BOTH, grid.LEADERS[2:]):
+    for pair in (arms.BOTH, arms.LEADERS[2:]):
         one, other = ({best.setting_of(p.id)[0] for p in plain if p.arm == arm} for arm in pair)
         assert len(one) == len(other), pair
 

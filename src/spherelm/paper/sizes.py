@@ -26,7 +26,7 @@ from spherelm.paper.points import (
     MODELS,
     Point,
 )
-from spherelm.paper.scaling import grid
+from spherelm.paper.scaling import arms, grid
 from spherelm.paper.size import CONTEXT_TOKENS, Shape, Size
 
 SLOW_ALPHA = 0.1
@@ -132,7 +132,7 @@ DEBUG = dataclasses.replace(
 
 
 def _study_point(size: Size, point: Point) -> grid.Point:
-    lr = grid.ARMS[point.arch].lr
+    lr = arms.ARMS[point.arch].lr
     return grid.Point(
         point.arch,
         size.budgets[point.budget],

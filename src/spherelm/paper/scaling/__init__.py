@@ -1,5 +1,6 @@
 """The study: how many fewer tokens nGPT needs than a GPT that was tuned with the same care.
 
+arms         ways to train, and recipes that change one thing of them
 grid         which runs: arms, budgets, contexts, schedules, rates, seeds
 runner       trains them as `paper.runner` trains all grids
 times        seconds of a training step of each arm, alone on the device

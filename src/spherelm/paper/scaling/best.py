@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
-from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL
+from spherelm.paper.scaling.arms import ARMS, MAIN
+from spherelm.paper.scaling.grid import SMALL
 from spherelm.paper.store import Record
 
 

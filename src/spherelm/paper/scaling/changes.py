@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 
 from spherelm.paper.scaling import chance
+from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.best import arm_of, place_of, setting_of
 from spherelm.paper.scaling.chance import Noise
-from spherelm.paper.scaling.grid import ARMS, GRID, Point
+from spherelm.paper.scaling.grid import GRID, Point
 from spherelm.paper.scaling.words import SETTING, setting
 from spherelm.paper.store import Record
 from spherelm.plots import markdown

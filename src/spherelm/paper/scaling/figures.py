@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 
+from spherelm.paper.scaling.arms import ARMS, MAIN
 from spherelm.paper.scaling.best import places
-from spherelm.paper.scaling.grid import ARMS, MAIN, SMALL
+from spherelm.paper.scaling.grid import SMALL
 from spherelm.paper.scaling.needed import Answer, Ends, answer
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record

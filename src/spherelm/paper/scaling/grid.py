@@ -1,9 +1,9 @@
 """Which runs the study is made of, as data: the most informative ones first.
 
 One model carries it: 8 layers, d 512, 8 heads, 65,536 tokens a step; a larger one asks whether the
-answer holds. An `Arm` is a way to train it with its own starting values; a `Point` is one run of an
-arm. Whatever is not nGPT's alone (schedules, Muon, beta2, the final rate) is offered to the
-baselines, too, and each arm is tuned by as many runs as every other.
+answer holds. A `Point` is one run of an arm (`arms`). Whatever is not nGPT's alone (schedules,
+beta2, momentum, the final rate) is offered to the baselines, too, and each arm is tuned by as many
+runs as every other.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from spherelm.config import OptimConfig, RunConfig, Schedule, TrainConfig
 from spherelm.config_io import override
@@ -21,6 +20,7 @@ from spherelm.model.config import ModelConfig, ScaleConfig
 from spherelm.paper.ablations import TABLES, ablate
 from spherelm.paper.named import named
 from spherelm.paper.points import BASELINE
+from spherelm.paper.scaling.arms import ARMS, BOTH, EARLIER, LEADERS
 from spherelm.paper.size import Shape
 
 TOKENS_PER_STEP = 65_536
@@ -47,84 +47,6 @@ TUNED = {
 """Values that points change one at a time, each in the unit of `measured.settings`: the deviation
 in 1/sqrt(d_model), the warmup in steps of the run, the final rate in the highest, alpha (both of
 them) in 1/n_layers."""
-
-
-@dataclass(frozen=True)
-class Arm:
-    """A model with its optimizer and starting values."""
-
-    title: str
-    lr: float
-    """The rate that its points have unless they say otherwise."""
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    """What differs from the plain model of its architecture, by dotted names."""
-    ngpt: bool = False
-    base: str = ""
-    """The arm that it is one change of; the main ones are none."""
-    compared: bool = True
-    """Whether it has factors and curves of its own, beside its losses."""
-
-
-_QK = {"model.gpt_qk_norm": True}
-_MUON = {"optim.algorithm": "muon"}
-_PLAIN: dict[str, Arm] = {
-    "gpt": Arm("GPT", 4e-3),
-    "gpt-qk": Arm("GPT, QK-norm", 4e-3, _QK),
-    "gpt-muon": Arm("GPT, Muon", 2e-3, _MUON),
-    "gpt-qk-muon": Arm("GPT, QK-norm, Muon", 8e-3, {**_QK, **_MUON}),
-    "ngpt": Arm("nGPT", 8e-3, ngpt=True),
-    "ngpt-muon": Arm("nGPT, Muon", 8e-3, _MUON, ngpt=True),
-}
-MAIN = tuple(_PLAIN)
-"""Arms that are compared from the first; the others are recipes, mostly tried at one budget."""
-BOTH = ("ngpt", "gpt")
-LEADERS = (*BOTH, "ngpt-muon", "gpt-qk-muon")
-"""Plain, and the best of each kind."""
-EARLIER = {"ngpt": 8e-3, "gpt": 2e-3}
-"""Rates at which schedules and eight bits were compared; GPT's has since been found too low."""
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """One change of an arm that makes an arm of its own."""
-
-    title: str
-    fields: Mapping[str, Any]
-    of: tuple[str, ...]
-    """The arms that are given it."""
-
-
-_NGPT = ("ngpt", "ngpt-muon")
-_RECIPES = {
-    "lgp": Recipe("logit gradient preconditioning", {"optim.logit_preconditioning": True}, _NGPT),
-    "gated": Recipe("GatedAdamW", {"optim.algorithm": "gated_adamw"}, BOTH),
-    "cap": Recipe("angle cap 0.05", {"optim.angle_cap": 0.05}, _NGPT),
-    "no-qk": Recipe("no QK-norm", {"model.qk_norm": False}, _NGPT),
-    "signed": Recipe("signed alpha", {"model.signed_alpha": True}, _NGPT),
-    "tied": Recipe("tied embeddings", {"model.tie_embeddings": True}, LEADERS),
-    "nugpt": Recipe("nuGPT's rates", {"optim.lr_groups": "nugpt"}, LEADERS),
-}
-
-
-def _arms() -> dict[str, Arm]:
-    found = dict(_PLAIN)
-    for base in LEADERS:
-        plain = _PLAIN[base]
-        for name, recipe in _RECIPES.items():
-            if base in recipe.of:
-                found[f"{base}-{name}"] = dataclasses.replace(
-                    plain,
-                    title=f"{plain.title}, {recipe.title}",
-                    fields={**plain.fields, **recipe.fields},
-                    base=base,
-                )
-    for base, lr in EARLIER.items():
-        title, fields = f"{_PLAIN[base].title}, fp8", {"train.precision": "fp8"}
-        found[f"{base}-fp8"] = Arm(title, lr, fields, base == "ngpt", base, compared=False)
-    return found
-
-
-ARMS = _arms()
 
 
 @dataclass(frozen=True)

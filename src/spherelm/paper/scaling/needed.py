@@ -15,8 +15,9 @@ from typing import Literal
 
 from spherelm.paper import fit
 from spherelm.paper.scaling import times
+from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.best import Best, best_settings, other_settings, places
-from spherelm.paper.scaling.grid import ARMS, SMALL
+from spherelm.paper.scaling.grid import SMALL
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record

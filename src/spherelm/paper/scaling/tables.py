@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from spherelm.paper.scaling import times
+from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.best import place_of, variant_of
-from spherelm.paper.scaling.grid import ARMS
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import RUN, cells, thousands
 from spherelm.paper.store import Record

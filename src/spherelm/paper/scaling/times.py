@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 from spherelm import records
 from spherelm.errors import UserError
 from spherelm.paper.scaling import grid
+from spherelm.paper.scaling.arms import ARMS, MAIN
 from spherelm.paper.scaling.best import place
-from spherelm.paper.scaling.grid import ARMS, MAIN, Point, rehearsed
+from spherelm.paper.scaling.grid import Point, rehearsed
 
 if TYPE_CHECKING:
     from spherelm.bench.timing import Timing

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from spherelm.config import RunConfig
 from spherelm.measured.settings import recipe_of
+from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.best import arm_of, size_of, variant_of
-from spherelm.paper.scaling.grid import ARMS, TUNED, Point
+from spherelm.paper.scaling.grid import TUNED, Point
 from spherelm.paper.store import Record
 
 RUN = ("model", "context", "tokens", "arm", "schedule", "rate", "seed")
