@@ -199,6 +199,8 @@ def _queue() -> list[Point]:
         ),
         *(Point(arm, 92, tuned=paper) for arm, paper in _PAPER.items()),
     ]
+    # A high rate that falls early: what a longer run may want where rows do not grow.
+    early = [Point(arm, 184, "log", log_rho=rho) for rho in (0.3, 1.0) for arm in LEADERS]
     longest = [Point(arm, 368, lr=lr * ARMS[arm].lr) for lr in (1 / 2, 1) for arm in LEADERS]
     seeds = [
         *(Point(arm, 92, seed=seed) for seed in (1, 2) for arm in LEADERS),
@@ -221,7 +223,7 @@ def _queue() -> list[Point]:
     ]
     rounded = [Point(f"{arm}-fp8", 92, seed=seed) for seed in range(3) for arm in BOTH]
     larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
-    first = arms + rates + tuned + longest + seeds + contexts + recipes
+    first = arms + rates + tuned + early + longest + seeds + contexts + recipes
     # A run may be asked for twice: as an arm's own, and as a neighbour of another rate.
     return list(dict.fromkeys(first + ablated + rounded + larger))
 
