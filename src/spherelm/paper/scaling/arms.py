@@ -64,7 +64,9 @@ _RECIPES = {
     "no-qk": Recipe("no QK-norm", {"model.qk_norm": False}, _NGPT),
     "signed": Recipe("signed alpha", {"model.signed_alpha": True}, _NGPT),
     "tied": Recipe("tied embeddings", {"model.tie_embeddings": True}, LEADERS),
-    "nugpt": Recipe("nuGPT's rates", {"optim.lr_groups": "nugpt"}, LEADERS),
+    "nugpt": Recipe(
+        "nuGPT's rates", {"optim.lr_groups": "nugpt", "optim.base_d_model": 512}, LEADERS
+    ),
 }
 
 

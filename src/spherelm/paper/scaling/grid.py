@@ -32,7 +32,12 @@ WARMUP_SHARE = 0.1
 
 
 SMALL = "8x512"
-SHAPES = {SMALL: Shape(8, 512, 8), "12x768": Shape(12, 768, 12)}
+SHAPES = {
+    SMALL: Shape(8, 512, 8),
+    "12x768": Shape(12, 768, 12),
+    "8x256": Shape(8, 256, 4),
+    "8x1024": Shape(8, 1024, 16),
+}
 
 TUNED = {
     "init": "model.init_std",
@@ -215,6 +220,13 @@ def _queue() -> list[Point]:
         *(Point(name, 46) for name, arm in ARMS.items() if arm.base and arm.compared),
         *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in LEADERS),
     ]
+    # nuGPT's claim: the best rate of one width is that of others.
+    widths = [
+        Point(arm, 46, lr=lr, size=size)
+        for size in ("8x256", "8x1024")
+        for arm in ("ngpt", "ngpt-nugpt")
+        for lr in (8e-3, *rates_around(8e-3))
+    ]
     ablated = [
         Point("ngpt", 92, variant=row.name)
         for table in TABLES.values()
@@ -225,7 +237,7 @@ def _queue() -> list[Point]:
     larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
     first = arms + rates + tuned + early + longest + seeds + contexts + recipes
     # A run may be asked for twice: as an arm's own, and as a neighbour of another rate.
-    return list(dict.fromkeys(first + ablated + rounded + larger))
+    return list(dict.fromkeys(first + ablated + rounded + larger + widths))
 
 
 def rates_around(lr: float) -> tuple[float, float]:
