@@ -330,3 +330,22 @@ def test_the_lines_say_where_the_best_was_not_found() -> None:
     two = sweep({46: {8e-3: 4.0, 4e-3: 5.0}, 184: {2e-3: 3.4, 4e-3: 3.6}})
     assert "0.008 at 46M tokens (tried" in told(recommend(a_run(), (), two))
     assert ") and 0.002 at 184M tokens (tried" in told(recommend(a_run(), (), two))
+
+
+def test_an_algorithm_that_ended_lower_is_named_unless_one_is_asked_for() -> None:
+    plain = sweep({92: {4e-3: 4.0, 8e-3: 3.9}})
+    muon = {"optim__algorithm": "muon"}
+    better = [*plain, *sweep({92: {8e-3: 3.8}}, **muon)]
+    assert recommend(a_run(), (), better).lines[2:] == (
+        "with --optim.algorithm muon such runs ended 0.10 lower at 92M tokens",
+    )
+    assert len(recommend(a_run(), {"optim.algorithm"}, better).lines) == 2
+    assert len(recommend(a_run(**muon), (), better).lines) == 2  # it is the best
+    others = {
+        "within chance": sweep({92: {8e-3: 3.86}}, **muon),
+        "at other tokens": sweep({46: {8e-3: 3.8}}, **muon),
+        "of another model": sweep({92: {8e-3: 3.8}}, model__qk_norm=False, **muon),
+        "diverged": sweep({92: {8e-3: math.inf}}, **muon),
+    }
+    for why, settings in others.items():
+        assert len(recommend(a_run(), (), [*plain, *settings]).lines) == 2, why

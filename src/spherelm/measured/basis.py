@@ -1,4 +1,4 @@
-"""What a choice was made from, and the two lines in which people read it."""
+"""What a choice was made from, and the lines in which people read it."""
 
 from __future__ import annotations
 
@@ -29,6 +29,16 @@ class Optimum:
 
 
 @dataclass(frozen=True)
+class Better:
+    """Another algorithm with which runs of the same model and tokens ended lower."""
+
+    algorithm: str
+    below: float
+    """By how much, in validation loss."""
+    tokens: int
+
+
+@dataclass(frozen=True)
 class Basis:
     """What a choice was made from."""
 
@@ -40,18 +50,27 @@ class Basis:
     """Fields in which the run is of another kind than the runs that were measured."""
     schedule: str
     """That of the measured runs."""
+    better: Better | None = None
+    """Unset where none is, or where an algorithm was asked for."""
 
 
-def lines(run: RunConfig, chosen: Mapping[str, Any], basis: Basis) -> tuple[str, str]:
-    """The values of `run` that were chosen, and where they come from."""
+def lines(run: RunConfig, chosen: Mapping[str, Any], basis: Basis) -> tuple[str, ...]:
+    """The values of `run` that were chosen, where they come from, and what would be better."""
     plain = dict(flatten(to_dict(RunConfig())))
     told = {k: v for k, v in chosen.items() if k == "optim.lr" or v != plain.get(k)}
     values = ", ".join(f"{name} {_value(value)}" for name, value in told.items())
     far = _far(run, basis)
     guess = f"this run has {', '.join(far)}: a guess there" if far else "this run is like those"
-    return (
+    found = (
         f"no rate is given, so chosen from measured runs: {values} (--lr or --preset sets others)",
         f"measured {_measured(basis)}; {guess} ({basis.page})",
+    )
+    if (better := basis.better) is None:
+        return found
+    return (
+        *found,
+        f"with --optim.algorithm {better.algorithm} such runs ended {better.below:.2f} lower at "
+        f"{format_count(better.tokens)} tokens",
     )
 
 

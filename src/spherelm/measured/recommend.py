@@ -19,6 +19,8 @@ The rule, in this order; distances are in doublings, |log2 of a ratio|:
 5. Between two numbers of tokens a straight line, log rate over log tokens; beyond the first and
    the last the rate is held.
 
+The algorithm is not chosen; where another one ended lower in such runs, that is said.
+
 The rate does not follow width: nuGPT (arXiv 2604.27077) lets it fall with width, with rates by
 kind of parameter (optim.lr_groups), and we have not measured that. alpha and GPT's deviation follow
 depth and width by `settings.unit`.
@@ -36,11 +38,13 @@ from typing import Any
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, override, to_dict
 from spherelm.errors import UserError, shortened
-from spherelm.measured.basis import Basis, Optimum, lines
+from spherelm.measured.basis import Basis, Better, Optimum, lines
 from spherelm.measured.settings import CHOSEN, Setting, Size, kind_of, measured, unit
 
 ONE_RATE = 2.0
 """Doublings: as far as 1k is from 4k context."""
+BY_CHANCE = 0.05
+"""What two runs of the study may differ by that have nothing but their seeds between them."""
 LARGEST_ALPHA = 0.5
 """Beyond it a block's output would count more than the state that it updates."""
 
@@ -55,8 +59,8 @@ class Recommendation:
     basis: Basis
 
     @property
-    def lines(self) -> tuple[str, str]:
-        """What was chosen, and from what, for people to read."""
+    def lines(self) -> tuple[str, ...]:
+        """What was chosen, from what, and what would be better, for people to read."""
         return lines(self.run, self.chosen, self.basis)
 
 
@@ -92,6 +96,7 @@ def recommend(
         around,
         _differing(kind, kind_of(run)),
         dict(best.recipe)["optim.schedule"],
+        None if "optim.algorithm" in given else _better(settings, best),
     )
     return Recommendation(override(run, fields), fields, basis)
 
@@ -167,6 +172,24 @@ def compared(settings: Sequence[Setting]) -> dict[Setting, float]:
         s: statistics.fmean(loss for seed, loss in s.losses if seed in shared or not shared)
         for s in settings
     }
+
+
+def _better(settings: Iterable[Setting], chosen: Setting) -> Better | None:
+    """The algorithm with which runs like `chosen` ended lowest, if it is another one."""
+    place = (chosen.page, chosen.size, chosen.tokens)
+    alike = [
+        s
+        for s in _ended(settings)
+        if (s.page, s.size, s.tokens) == place
+        and set(_differing(s.kind, chosen.kind)) <= {"optim.algorithm"}
+    ]
+    losses = compared(alike)
+    best = min(losses, key=lambda s: losses[s])
+    below = min(loss for s, loss in losses.items() if s.kind == chosen.kind) - losses[best]
+    if below <= BY_CHANCE:
+        return None
+    algorithm = dict(best.kind).get("optim.algorithm", RunConfig().optim.algorithm)
+    return Better(algorithm, below, chosen.tokens)
 
 
 # --- which rate ----------------------------------------------------------------------------------
