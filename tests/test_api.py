@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 import spherelm
 from spherelm import api, presets
 from spherelm.cli import main
+from spherelm.cli.generate import GenerateFlags
 from spherelm.config_io import to_toml
 from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
@@ -86,17 +88,26 @@ def test_a_run_a_checkpoint_and_an_export_are_loaded(run: Path, tmp_path: Path) 
 def test_text_is_that_of_the_command_line(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     loaded = spherelm.load(run, device="cpu")
     settings = {"temperature": 0.7, "top_k": 20, "top_p": 0.9, "seed": 3}
-    text = spherelm.generate(loaded, "def", max_tokens=12, **settings)
+    text = spherelm.generate(loaded, "def", max_new_tokens=12, **settings)
     assert text
-    assert text == spherelm.generate(str(run), "def", max_tokens=12, device="cpu", **settings)
-    assert text != spherelm.generate(loaded, "def", max_tokens=12, **{**settings, "seed": 4})
+    assert text == spherelm.generate(str(run), "def", max_new_tokens=12, device="cpu", **settings)
+    assert text != spherelm.generate(loaded, "def", max_new_tokens=12, **{**settings, "seed": 4})
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in settings.items()]
     main(["generate", str(run), "--prompt", "def", "--max-new-tokens=12", "--device=cpu", *flags])
     assert capsys.readouterr().out == f"def{text}\n"
     stop = text[4:6]
-    assert spherelm.generate(loaded, "def", max_tokens=12, stop=[stop], **settings) == text[:4]
+    assert spherelm.generate(loaded, "def", max_new_tokens=12, stop=[stop], **settings) == text[:4]
     with pytest.raises(UserError, match="prompt must be a text, not 3"):
         spherelm.generate(loaded, 3)  # type: ignore[arg-type]
+
+
+def test_what_generate_takes_is_called_as_on_the_command_line() -> None:
+    flags = {field.name: field.default for field in fields(GenerateFlags)}
+    taken = list(inspect.signature(spherelm.generate).parameters.values())[2:]
+    assert {each.name: each.default for each in taken}.items() <= flags.items()
+    assert "max_new_tokens" in {each.name for each in taken}
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_tokens'"):
+        spherelm.generate("nowhere", max_tokens=12)  # type: ignore[call-arg]
 
 
 def test_a_run_is_trained_shown_and_gone_on_with(

@@ -107,7 +107,7 @@ def generate(
     model: str | Path | Loaded,
     prompt: str = "",
     *,
-    max_tokens: int = 128,
+    max_new_tokens: int = 128,
     temperature: float = 1.0,
     top_k: int | None = None,
     top_p: float | None = None,
@@ -118,7 +118,7 @@ def generate(
     device: str = "auto",
     dtype: Dtype = "auto",
 ) -> str:
-    """The text that follows `prompt`: at most `max_tokens` tokens, up to a string of `stop`.
+    """The text that follows `prompt`: at most `max_new_tokens` tokens, up to a string of `stop`.
 
     `model` is what `load` returned, or a folder that it reads, onto `device`. The other arguments
     are those of `spherelm generate`; a temperature of 0 always takes the most likely token. For
@@ -133,6 +133,6 @@ def generate(
     engine = Engine(loaded.model, torch.bfloat16 if uses_bf16(dtype, there) else torch.float32)
     tokenizer, ids = loaded.tokenizer, [encode_prompt(loaded.tokenizer, prompt)]
     (text,) = generate_text(
-        engine, tokenizer, ids, max_new_tokens=max_tokens, sampling=sampling, stop=stop
+        engine, tokenizer, ids, max_new_tokens=max_new_tokens, sampling=sampling, stop=stop
     )
     return text

@@ -14,6 +14,7 @@ import pytest
 
 from spherelm import __version__, presets
 from spherelm.cli import VERBS, main
+from spherelm.config_io import to_toml
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 
@@ -98,6 +99,19 @@ def test_info_as_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out
     assert "parameters" in shown
     assert "training memory" in shown
+
+
+def test_info_of_a_runs_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text(to_toml(presets.get("gpt-small")))
+    for given in (["--config", str(config)], ["--preset", "gpt-small"]):
+        assert main(["info", *given, "--json"]) == 0
+    file, preset = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert file == preset | {"preset": None}
+    assert main(["info", "--config", "config.toml"]) == 2
+    assert "cannot read the config config.toml" in capsys.readouterr().err
+    assert main(["info", str(tmp_path)]) == 2
+    assert f"did you mean --config {config}?" in capsys.readouterr().err
 
 
 def test_info_takes_the_vocabulary_of_the_data(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from xml.etree import ElementTree
 
@@ -12,6 +13,7 @@ import pytest
 
 from spherelm.compare.charts import charts_of
 from spherelm.compare.report import render
+from spherelm.config_io import override
 from spherelm.plots import png, svg
 from spherelm.training.report.samples import printable
 from tests.compare.made import comparison
@@ -69,6 +71,15 @@ def test_page_says_what_happened():
     assert "No difference" in headlines["neither"]
     assert "fewer tokens" not in pages["neither"]
     assert all("One seed" in page for page in pages.values())
+
+
+def test_the_page_says_how_large_both_models_are():
+    assert "Two language models of 164k and 166k parameters, GPT" in render(REACHED)
+    wider = {
+        side.arch: replace(side, config=override(side.config, {"model.d_model": 1024}))
+        for side in (REACHED.gpt, REACHED.ngpt)
+    }
+    assert "Two language models of 34.1M parameters, GPT" in render(replace(REACHED, **wider))
 
 
 def test_the_link_to_the_insides_is_there_where_they_are():

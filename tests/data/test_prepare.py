@@ -139,7 +139,9 @@ def test_validation_inputs_of_their_own(text_file: Path, tmp_path: Path) -> None
         _ = open_dataset(tmp_path / "none").val
 
 
-def test_the_end_of_one_long_text_is_held_out(tmp_path: Path) -> None:
+def test_the_end_of_one_long_text_is_held_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = "".join(f"Line {i} of a book.\n" for i in range(50_000))
     (tmp_path / "book.txt").write_text(text)
     prepare(PrepareConfig((str(tmp_path / "book.txt"),), tmp_path / "out", val_fraction=0.1))
@@ -152,6 +154,12 @@ def test_the_end_of_one_long_text_is_held_out(tmp_path: Path) -> None:
     assert abs(len(val) / len(whole) - 0.1) < (1 << 16) / len(whole)
     assert data.val.n_bytes == len(val) - 1
     assert data.val.shards[0].header.documents == 0  # it goes on with the document of the other
+    book, more = str(tmp_path / "book.txt"), str(tmp_path / "more.txt")
+    (tmp_path / "more.txt").write_text("another")
+    for val, told in (["--val-fraction", "0.1"], True), (["--val", more], False):
+        assert main(["prepare", book, "--out", str(tmp_path / val[0]), *val]) == 0
+        said = "val is the end of the last one" in " ".join(capsys.readouterr().out.split())
+        assert said == told
 
 
 @pytest.mark.parametrize("more", [{}, {"train_tokenizer": 260}])
@@ -285,7 +293,7 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "only separators": (["blank.txt"], "there is no text in blank.txt"),
         "empty, trained": (["empty.txt", "--train-tokenizer", "300"], "there is no text"),
         "empty validation": (["ok.txt", "--val", "empty.txt"], "there is no text in empty.txt"),
-        "nothing to hold out": (["short.txt"], "too short to hold out a part"),
+        "nothing to hold out": (["short.txt"], "too short to hold out a part of it, which takes"),
         "not UTF-8": (["latin.txt"], "latin.txt is not UTF-8 text: invalid continuation byte"),
         "truncated gzip": (["broken.txt.gz"], "cannot read broken.txt.gz: Compressed file ended"),
         "no xz": (["fake.txt.xz"], "cannot read fake.txt.xz"),

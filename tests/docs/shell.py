@@ -7,6 +7,7 @@ import contextlib
 import importlib
 import io
 import itertools
+import os
 import re
 import shlex
 import subprocess
@@ -24,20 +25,39 @@ from tests.docs.pages import ROOT
 def run(line: str, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run a line of a shell here and now; returns what it printed.
 
-    `A | spherelm ...` and `spherelm ... > FILE` work, and nothing else that a shell can do.
+    `A | spherelm ...`, `spherelm ... | B` and `spherelm ... > FILE` work, and nothing else that a
+    shell can do.
     """
     line, _, file = line.partition(" > ")
-    before, _, command = line.rpartition(" | ")
-    words = shlex.split(command)
-    assert words[0] == "spherelm", f"nothing runs {line!r}: see how_they_run.py"
-    piped = subprocess.run(before, shell=True, check=True, capture_output=True).stdout
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped if before else b"")))
+    parts = line.split(" | ")
+    ours = next((i for i, part in enumerate(parts) if part.startswith("spherelm ")), None)
+    assert ours is not None, f"nothing runs {line!r}: see how_they_run.py"
+    piped = _shell(parts[:ours], "")
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped.encode())))
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        status = main(words[1:])
+        status = main(shlex.split(parts[ours])[1:])
     assert status == 0, line
+    said = _shell(parts[ours + 1 :], printed.getvalue())
     if file:
-        Path(file.strip()).write_text(printed.getvalue())
-    return printed.getvalue()
+        Path(file.strip()).write_text(said)
+    return said
+
+
+def _shell(parts: list[str], given: str) -> str:
+    """What a pipe of other programs makes of `given`; `python` is the one that runs this."""
+    if not parts:
+        return given
+    found = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    line = f"set -o pipefail; {' | '.join(parts)}"
+    done = subprocess.run(
+        ["bash", "-c", line],
+        input=given,
+        env=os.environ | {"PATH": found},
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    return done.stdout
 
 
 class Parsed(Exception):

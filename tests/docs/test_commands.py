@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import shutil
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from spherelm import presets
 from spherelm.data.open import open_dataset
+from spherelm.model.flops import count_parameters
 from spherelm.plots import png
 from spherelm.saved import load_model
 from tests.docs import how_they_run, sandbox, shell
@@ -174,6 +177,10 @@ def test_everyday(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             assert said.startswith("def ")
         elif "story.txt" in line:
             assert said.startswith("Once upon a time")
+        elif " info " in line:
+            assert int(said) == count_parameters(presets.get("ngpt-debug").model).total
+        elif " eval " in line:
+            assert float(said) == pytest.approx(math.log(257), rel=0.2)  # of an untrained model
     assert load_model("runs/tuned").config.train.steps == 2
     assert load_model("runs/again").config.model == load_model("runs/ngpt").config.model
 

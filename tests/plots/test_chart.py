@@ -6,6 +6,7 @@ import itertools
 import json
 import random
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -196,6 +197,33 @@ def test_no_label_covers_a_curve(shares: tuple[float, ...], seed: int) -> None:
         for one, other in itertools.combinations(found, 2):
             beside = one[2] <= other[0] or other[2] <= one[0]
             assert beside or abs(one[1] - other[1]) >= 0.8 * svg.LARGEST_TYPE, (one, other)
+
+
+DRAWN = [
+    path
+    for path in sorted((Path(__file__).parents[2] / "docs").rglob("*.svg"))
+    if path.read_text(encoding="utf-8").startswith('<svg class="chart"')
+]
+
+
+@pytest.mark.parametrize("path", DRAWN, ids=lambda path: path.stem)
+def test_nothing_covers_anything_in_the_pictures_of_the_documentation(path: Path) -> None:
+    """Those of runs that are gone, too, which no command draws again."""
+    drawn = path.read_text(encoding="utf-8").replace(' xmlns="http://www.w3.org/2000/svg"', "")
+    found = boxes(drawn)
+    assert found
+    for box in found:
+        assert not any(crosses(box, line) for line in curves(drawn))
+    texts = list(ElementTree.fromstring(drawn).iter("text"))
+    (title,) = (text for text in texts if text.get("transform"))
+    beside = float(re.findall(r"[\d.]+", title.get("transform", ""))[0]) + svg.LARGEST_TYPE / 2
+    for tick in (text for text in texts if text.get("text-anchor") == "end"):
+        width = text_width(tick.text or "", svg.LARGEST_TYPE)
+        assert float(tick.get("x", "")) - width >= beside
+
+
+def test_the_documentation_has_pictures() -> None:
+    assert len(DRAWN) > 30
 
 
 def test_labels_of_a_file_of_pictures_do_not_cover_curves_either() -> None:

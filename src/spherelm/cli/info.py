@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from spherelm import presets
@@ -18,19 +19,20 @@ CLUSTER_PRESETS = ("ngpt-0.5b-4k", "ngpt-1b-4k", "ngpt-7b-4k")
 
 @dataclass(frozen=True)
 class InfoFlags:
-    """Parameters, FLOPs per token and training memory of a preset.
+    """Parameters, FLOPs per token and training memory of a preset or of a run's configuration.
 
     With --world-size: the estimated memory on each of so many GPUs, for the preset or, without
     one, for the sizes people train on clusters.
 
         spherelm info --preset ngpt-0.5b-4k
+        spherelm info --config runs/mine/config.toml
         spherelm info --world-size 1 8 64
     """
 
     preset: str | None = None
     """A preset such as ngpt-0.5b-4k; `gpt-` or `ngpt-` may be left out and means nGPT."""
     config: str | None = None
-    """A TOML file whose fields replace the preset's."""
+    """A TOML file whose fields replace the preset's, or, without one, the defaults."""
     data: str | None = None
     """Tokens whose vocabulary counts, as in training. Unset: the preset's or the TOML file's."""
     world_size: tuple[int, ...] = ()
@@ -43,17 +45,26 @@ class InfoFlags:
 
 
 def main(argv: list[str]) -> int:
-    flags = parse(InfoFlags, argv, "info", meant=presets.as_option)
+    flags = parse(InfoFlags, argv, "info", meant=_as_option)
     if flags.world_size:
         return _memory_by_gpus(flags)
-    if flags.preset is None:
-        raise UserError("--preset must be given (spherelm info --help lists the options)")
+    called = flags.config if flags.preset is None else flags.preset
+    if called is None:
+        raise UserError(
+            "--preset or --config must be given (spherelm info --help lists the options)"
+        )
     report = _report(flags.preset, _run(flags.preset, flags))
-    return show(report, flags.json, lambda: _print(report))
+    return show(report, flags.json, lambda: _print(called, report))
 
 
-def _run(preset: str, flags: InfoFlags) -> RunConfig:
-    run = presets.get(preset)
+def _as_option(word: str) -> str | None:
+    """The option that a word by itself was meant as: a preset, or the configuration of a run."""
+    config = Path(word) / "config.toml"
+    return f"--config {config}" if config.is_file() else presets.as_option(word)
+
+
+def _run(preset: str | None, flags: InfoFlags) -> RunConfig:
+    run = RunConfig() if preset is None else presets.get(preset)
     if flags.config is not None:
         run = read_toml(flags.config, run)
     if flags.data is None:
@@ -64,7 +75,7 @@ def _run(preset: str, flags: InfoFlags) -> RunConfig:
     return override(run, {"model.vocab_size": open_dataset(flags.data, verify=False).vocab_size})
 
 
-def _report(preset: str, run: RunConfig) -> dict[str, Any]:
+def _report(preset: str | None, run: RunConfig) -> dict[str, Any]:
     from spherelm.model.flops import count_parameters, flops_per_token
     from spherelm.training.memory import training_memory
 
@@ -83,13 +94,13 @@ def _report(preset: str, run: RunConfig) -> dict[str, Any]:
     }
 
 
-def _print(report: dict[str, Any]) -> None:
+def _print(called: str, report: dict[str, Any]) -> None:
     from spherelm.free_memory import gib
 
     memory = report["training_memory_bytes"]
     parts = {part.replace("_", " "): n for part, n in memory.items() if part != "total"}
     print_table(
-        f"{report['preset']} ({report['arch']})",
+        f"{called} ({report['arch']})",
         [
             ("parameters", format_count(report["parameters"])),
             *((f"  {kind}", format_count(n)) for kind, n in report["parameters_by_kind"].items()),

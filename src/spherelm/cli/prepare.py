@@ -83,6 +83,8 @@ def _progress() -> Iterator[Report]:
 def _print(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
     tokenizer = manifest["tokenizer"]
     title = f"{out}: {tokenizer['name']}, {tokenizer['vocab_size']:,} ids"
+    train, val = (manifest["splits"].get(split, {}) for split in ("train", "val"))
+    cut = train.get("documents") and val.get("documents") == 0
     print_table(
         f"{title} (was complete)" if was_complete else title,
         [
@@ -95,4 +97,5 @@ def _print(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
             for split, total in manifest["splits"].items()
         ],
         ("split", "documents", "tokens", "bytes of text", "bytes per token", "shards"),
+        caption="no document was held out whole: val is the end of the last one" if cut else None,
     )

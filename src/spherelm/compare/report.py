@@ -63,7 +63,8 @@ def _inside(address: str) -> str:
 
 
 def _subtitle(c: Comparison) -> str:
-    parameters = format_count(count_parameters(c.ngpt.config.model).total)
+    sizes = [format_count(count_parameters(m.config.model).total) for m in (c.gpt, c.ngpt)]
+    parameters = " and ".join(dict.fromkeys(sizes))  # nGPT's factors are seen where it is small
     return (
         f'<p class="quiet">Two language models of {parameters} parameters, GPT and the normalized '
         f"Transformer nGPT, each trained on the same {c.gpt.tokens:,} tokens of "

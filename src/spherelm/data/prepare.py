@@ -20,7 +20,7 @@ import numpy as np
 
 from spherelm import records
 from spherelm.data import dataset, writer
-from spherelm.data.documents import Piece
+from spherelm.data.documents import PIECE, Piece
 from spherelm.data.encode import available_cores, cut_after, encode_batches, join
 from spherelm.data.shards import smallest_dtype
 from spherelm.data.sources import PieceStream, Source, find_sources
@@ -340,8 +340,9 @@ class _Run:
         kept = max(n_pieces - wanted, 0 if train.headers else 1)
         if kept == n_pieces:
             raise UserError(
-                f"the input is one document of {whole.text_bytes.sum()} bytes, too short to hold "
-                "out a part of it; give --val FILE, or --val-fraction 0 for no validation"
+                f"the input is one document of {whole.text_bytes.sum():,} bytes, too short to hold "
+                f"out a part of it, which takes more than {PIECE:,} characters; give --val FILE, "
+                "or --val-fraction 0 for no validation"
             )
         head, tail = cut_after(whole, kept)
         train.held = [head] if kept else []

@@ -114,8 +114,8 @@ def _numbers(shown: Sequence[Shown]) -> str:
         for each in shown
     ]
     return table(["", *COLUMNS], rows, stacked=True) + (
-        f'\n<p class="quiet">Training loss and speed are those of the last {RECENT} steps; time is '
-        "that of training steps, without evaluations and checkpoints.</p>"
+        f'\n<p class="quiet">Training loss and speed are those of the last {RECENT} steps at most; '
+        "time is that of training steps, without evaluations and checkpoints.</p>"
     )
 
 
