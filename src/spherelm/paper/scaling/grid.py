@@ -170,6 +170,17 @@ _PAPER = {"ngpt": (("s_z", 1.0), ("alpha", 0.4)), "gpt": (("init", 0.45),)}
 """The paper's own starting values; with 8 layers an alpha of 0.05 is 0.4/8."""
 
 
+_LONG = {"ngpt": 4e-3, "gpt": 4e-3, "ngpt-muon": 4e-3, "gpt-qk-muon": 8e-3}
+"""The best rates at 184M tokens so far."""
+_AROUND = {
+    "ngpt-muon": (5.66e-3, 2e-3),
+    "gpt-qk-muon": (5.66e-3, 16e-3),
+    "ngpt": (5.66e-3, 2e-3),
+    "gpt": (5.66e-3, 8e-3),
+}
+"""At 184M tokens, beside an arm's own rate and half of it: others near the better one."""
+
+
 def ladders(arm: str) -> Mapping[str, tuple[float, float]]:
     """The neighbours of an arm's own values, as many for each arm. A deviation of 0.45/sqrt(512) is
     the paper's 0.02."""
@@ -190,6 +201,7 @@ def _queue() -> list[Point]:
         *(Point(arm, 92, lr=ARMS[arm].lr / 4) for arm in BOTH),
         *(Point(arm, 92, muon_lr=4e-3) for arm in LEADERS[2:]),
         *(Point(arm, 184, lr=lr * ARMS[arm].lr) for lr in (1, 1 / 2) for arm in LEADERS),
+        *(Point(arm, 184, lr=lr) for arm, around in _AROUND.items() for lr in around),
         *(Point(arm, 46, lr=lr * ARMS[arm].lr) for lr in (1, 1 / 2, 2) for arm in LEADERS),
         *(Point(arm, 46, lr=lr, muon_lr=8e-3) for lr in (2e-3, 4e-3, 16e-3) for arm in LEADERS[2:]),
         *(Point("gpt-qk", 92, lr=lr) for lr in (2e-3, 8e-3)),
@@ -206,11 +218,11 @@ def _queue() -> list[Point]:
     ]
     # A high rate that falls early: what a longer run may want where rows do not grow.
     early = [Point(arm, 184, "log", log_rho=rho) for rho in (0.3, 1.0) for arm in LEADERS]
-    longest = [Point(arm, 368, lr=lr * ARMS[arm].lr) for lr in (1 / 2, 1) for arm in LEADERS]
+    longest = [Point(arm, 368, lr=part * _LONG[arm]) for part in (1, 1 / 2) for arm in LEADERS]
     seeds = [
         *(Point(arm, 92, seed=seed) for seed in (1, 2) for arm in LEADERS),
         *(Point("gpt", 92, lr=EARLIER["gpt"], seed=seed) for seed in (1, 2)),
-        *(Point(arm, 184, lr=ARMS[arm].lr / 2, seed=seed) for seed in (1, 2) for arm in LEADERS),
+        *(Point(arm, 184, lr=_LONG[arm], seed=seed) for seed in (1, 2) for arm in LEADERS),
     ]
     contexts = [
         *(Point(arm, tokens, context=1024) for tokens in (46, 92, 184) for arm in BOTH),
