@@ -218,7 +218,7 @@ def _queue() -> list[Point]:
     ]
     # A high rate that falls early: what a longer run may want where rows do not grow.
     early = [Point(arm, 184, "log", log_rho=rho) for rho in (0.3, 1.0) for arm in LEADERS]
-    longest = [Point(arm, 368, lr=part * _LONG[arm]) for part in (1, 1 / 2) for arm in LEADERS]
+    longest = [Point(arm, 368, lr=part * _LONG[arm]) for part in (1, 1 / 2, 2) for arm in LEADERS]
     seeds = [
         *(Point(arm, 92, seed=seed) for seed in (1, 2) for arm in LEADERS),
         *(Point("gpt", 92, lr=EARLIER["gpt"], seed=seed) for seed in (1, 2)),
