@@ -216,6 +216,12 @@ def _queue() -> list[Point]:
         ),
         *(Point(arm, 92, tuned=paper) for arm, paper in _PAPER.items()),
     ]
+    # What helped most at 46M tokens, GPT's best baseline above all.
+    quick = (("momentum", 0.9),)
+    carried = [
+        *(Point(arm, 92, tuned=quick) for arm in LEADERS[2:]),
+        *(Point(arm, 184, lr=_LONG[arm], tuned=quick) for arm in LEADERS[2:]),
+    ]
     # A high rate that falls early: what a longer run may want where rows do not grow.
     early = [Point(arm, 184, "log", log_rho=rho) for rho in (0.3, 1.0) for arm in LEADERS]
     longest = [Point(arm, 368, lr=part * _LONG[arm]) for part in (1, 1 / 2, 2) for arm in LEADERS]
@@ -247,7 +253,7 @@ def _queue() -> list[Point]:
     ]
     rounded = [Point(f"{arm}-fp8", 92, seed=seed) for seed in range(3) for arm in BOTH]
     larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
-    first = arms + rates + tuned + early + longest + seeds + contexts + recipes
+    first = arms + rates + tuned + carried + early + longest + seeds + contexts + recipes
     # A run may be asked for twice: as an arm's own, and as a neighbour of another rate.
     return list(dict.fromkeys(first + ablated + rounded + larger + widths))
 
