@@ -112,13 +112,21 @@ def test_a_file_is_one_prompt(
     assert capsys.readouterr().out == continued("def f():\n    pass") + "\n"
 
 
+def _sit_down() -> None:
+    """Ctrl-C at the terminal becomes a signal, and is heeded: whoever runs the tests in the
+    background of a shell script has it ignored."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 class Terminal:
     """`spherelm generate` with a terminal of its own."""
 
     def __init__(self, *argv: str) -> None:
-        import fcntl
         import pty
-        import termios
 
         self.ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
@@ -128,8 +136,7 @@ class Terminal:
             stderr=subprocess.DEVNULL,
             env={**os.environ, "TERM": "dumb"},
             start_new_session=True,
-            # Its own, so that Ctrl-C there becomes a signal.
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_sit_down,
         )
         os.close(theirs)
 
