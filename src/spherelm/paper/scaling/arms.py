@@ -42,8 +42,6 @@ MAIN = tuple(_PLAIN)
 BOTH = ("ngpt", "gpt")
 LEADERS = (*BOTH, "ngpt-muon", "gpt-qk-muon")
 """Plain, and the best of each kind."""
-EARLIER = {"ngpt": 8e-3, "gpt": 2e-3}
-"""Rates at which schedules and eight bits were compared; GPT's has since been found too low."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +52,8 @@ class Recipe:
     fields: Mapping[str, Any]
     of: tuple[str, ...]
     """The arms that are given it."""
+    compared: bool = True
+    """As `Arm.compared`."""
 
 
 _NGPT = ("ngpt", "ngpt-muon")
@@ -67,6 +67,7 @@ _RECIPES = {
     "nugpt": Recipe(
         "nuGPT's rates", {"optim.lr_groups": "nugpt", "optim.base_d_model": 512}, LEADERS
     ),
+    "fp8": Recipe("fp8", {"train.precision": "fp8"}, BOTH, compared=False),
 }
 
 
@@ -81,10 +82,8 @@ def _arms() -> dict[str, Arm]:
                     title=f"{plain.title}, {recipe.title}",
                     fields={**plain.fields, **recipe.fields},
                     base=base,
+                    compared=recipe.compared,
                 )
-    for base, lr in EARLIER.items():
-        title, fields = f"{_PLAIN[base].title}, fp8", {"train.precision": "fp8"}
-        found[f"{base}-fp8"] = Arm(title, lr, fields, base == "ngpt", base, compared=False)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from spherelm.paper.scaling.arms import ARMS, MAIN
 from spherelm.paper.scaling.best import places
@@ -28,10 +28,9 @@ def figures(records: Sequence[Record]) -> list[Chart]:
         here = ends.at(size, context)
         what, name = named(size, context)
         last = {b.arm: [(e.tokens / 1e6, e.loss) for e in here if e.arm == b.arm] for b in here}
-        budgets = sorted({b.tokens / 1e6 for b in here})
-        axis = Axis("million tokens", log=True, ticks=[(b, f"{b:.0f}") for b in budgets])
         title = f"Loss at the end of finished runs, {what}"
-        if len(budgets) > 1:
+        if len({b.tokens for b in here}) > 1:
+            axis = budgets_axis(b.tokens for b in here)
             chart = _losses(f"scaling-{name}", title, axis, last)
             found.append(_with_span(chart, answer(ends, size, context)))
         longest = max(b.tokens for b in here)
@@ -40,6 +39,12 @@ def figures(records: Sequence[Record]) -> list[Chart]:
         axis = Axis("million tokens", from_zero=True)
         found.append(_losses(f"curves-{name}", title, axis, curves))
     return found
+
+
+def budgets_axis(budgets: Iterable[int]) -> Axis:
+    """Tokens, with a tick at each budget."""
+    ticks = [(tokens / 1e6, f"{tokens / 1e6:.0f}") for tokens in sorted(set(budgets))]
+    return Axis("million tokens", log=True, ticks=ticks)
 
 
 def named(size: str, context: int) -> tuple[str, str]:

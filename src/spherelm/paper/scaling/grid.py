@@ -20,7 +20,7 @@ from spherelm.model.config import ModelConfig, ScaleConfig
 from spherelm.paper.ablations import TABLES, ablate
 from spherelm.paper.named import named
 from spherelm.paper.points import BASELINE
-from spherelm.paper.scaling.arms import ARMS, BOTH, EARLIER, LEADERS
+from spherelm.paper.scaling.arms import ARMS, BOTH, LEADERS, MAIN
 from spherelm.paper.size import Shape
 
 TOKENS_PER_STEP = 65_536
@@ -163,6 +163,8 @@ def rehearsed(run: RunConfig) -> RunConfig:
     return override(run, fields)
 
 
+EARLIER = {"ngpt": 8e-3, "gpt": 2e-3}
+"""Rates at which schedules and eight bits were compared; GPT's has since been found too low."""
 SCHEDULES: tuple[Schedule, ...] = ("linear", "log", "wsd", "cosine")
 _GPT_LADDERS = {"init": (0.45, 2.0), "warmup": (0.05, 0.2), "decay": (0.03, 0.3)}
 _NGPT_LADDERS = {"s_z": (5.0, 20.0), "alpha": (0.5, 2.0), "warmup": (0.05, 0.1)}
@@ -184,7 +186,8 @@ _AROUND = {
 def ladders(arm: str) -> Mapping[str, tuple[float, float]]:
     """The neighbours of an arm's own values, as many for each arm. A deviation of 0.45/sqrt(512) is
     the paper's 0.02."""
-    optimizer = {"momentum": (0.9, 0.98)} if "muon" in arm else {"beta2": (0.9, 0.99)}
+    muon = ARMS[arm].fields.get("optim.algorithm") == "muon"
+    optimizer = {"momentum": (0.9, 0.98)} if muon else {"beta2": (0.9, 0.99)}
     return (_NGPT_LADDERS if ARMS[arm].ngpt else _GPT_LADDERS) | optimizer
 
 
@@ -192,8 +195,7 @@ def _queue() -> list[Point]:
     """What each arm and schedule gives; rates; tuned values; then curves over tokens, seeds, other
     contexts, recipes, the paper's ablations, eight-bit products, and the larger model."""
     arms = [
-        *(Point(arm, 92) for arm in ("ngpt", "gpt", "gpt-qk", "gpt-muon", "ngpt-muon")),
-        Point("gpt-qk-muon", 92),
+        *(Point(arm, 92) for arm in MAIN),
         *(Point(arm, 46, schedule, lr=lr) for schedule in SCHEDULES for arm, lr in EARLIER.items()),
     ]
     rates = [
@@ -251,7 +253,11 @@ def _queue() -> list[Point]:
         for row in table
         if row.name != BASELINE
     ]
-    rounded = [Point(f"{arm}-fp8", 92, seed=seed) for seed in range(3) for arm in BOTH]
+    rounded = [
+        Point(f"{arm}-fp8", 92, lr=lr, seed=seed)
+        for seed in range(3)
+        for arm, lr in EARLIER.items()
+    ]
     larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
     first = arms + rates + tuned + carried + early + longest + seeds + contexts + recipes
     # A run may be asked for twice: as an arm's own, and as a neighbour of another rate.

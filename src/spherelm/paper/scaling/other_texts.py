@@ -51,7 +51,7 @@ def charts(found: Sequence[Evaluated]) -> list[Chart]:
     for (size, context), texts in _curves(found).items():
         what, where = figures.named(size, context)
         for text, curves in texts.items():
-            budgets = sorted({tokens / 1e6 for curve in curves.values() for tokens in curve})
+            budgets = {tokens for curve in curves.values() for tokens in curve}
             if len(budgets) > 1:
                 points = {
                     arm: [(tokens / 1e6, bits) for tokens, bits in sorted(curve.items())]
@@ -61,7 +61,7 @@ def charts(found: Sequence[Evaluated]) -> list[Chart]:
                     described(
                         f"scaling-{where}-{names[text]}",
                         f"{names[text]} at the end of finished runs, {what}",
-                        Axis("million tokens", log=True, ticks=[(b, f"{b:.0f}") for b in budgets]),
+                        figures.budgets_axis(budgets),
                         Axis("bits per byte"),
                         figures.lines(points),
                     )

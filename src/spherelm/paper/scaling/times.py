@@ -138,13 +138,13 @@ def keep(results: Path, measured: Iterable[StepTime]) -> Path:
     return path
 
 
-def ratio(times: Iterable[StepTime], baseline: Model, model: Model) -> float | None:
-    """The baseline's seconds for a token over the model's; None where they were not both timed on
+def ratio(times: Iterable[StepTime], one: Model, other: Model) -> float | None:
+    """Seconds of `one` for a token over those of `other`; None where they were not both timed on
     one kind of device with one torch."""
     by_model = {time.model: time for time in times}
-    if baseline not in by_model or model not in by_model:
+    if one not in by_model or other not in by_model:
         return None
-    first, other = by_model[baseline], by_model[model]
-    if (first.device, first.torch) != (other.device, other.torch):
+    first, second = by_model[one], by_model[other]
+    if (first.device, first.torch) != (second.device, second.torch):
         return None
-    return other.tokens_per_s / first.tokens_per_s
+    return second.tokens_per_s / first.tokens_per_s
