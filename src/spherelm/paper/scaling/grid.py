@@ -222,7 +222,7 @@ def _queue() -> list[Point]:
     quick = (("momentum", 0.9),)
     carried = [
         *(Point(arm, 92, tuned=quick) for arm in LEADERS[2:]),
-        *(Point(arm, 184, lr=_LONG[arm], tuned=quick) for arm in LEADERS[2:]),
+        *(Point(arm, m, lr=_LONG[arm], tuned=quick) for m in (184, 368) for arm in LEADERS[2:]),
     ]
     # A high rate that falls early: what a longer run may want where rows do not grow.
     early = [Point(arm, 184, "log", log_rho=rho) for rho in (0.3, 1.0) for arm in LEADERS]
