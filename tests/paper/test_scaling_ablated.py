@@ -12,8 +12,8 @@ from spherelm.config import RunConfig
 from spherelm.config_io import read_toml, to_toml
 from spherelm.paper import store
 from spherelm.paper.ablations import TABLES, ablate
+from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import best, page, settings
-from spherelm.paper.scaling.chance import Noise
 from spherelm.paper.scaling.grid import GRID, Point
 from tests.paper.test_scaling import made_up
 
@@ -80,7 +80,8 @@ def test_differences_stand_beside_what_chance_does(tmp_path: Path) -> None:
     assert not any("QK-norm" in name for name in shown)
     text = " ".join((tmp_path / page.PAGE).read_text().split())
     assert "s_z starts at 10 and α at 0.125, in the paper at 1 and 0.05" in text
-    assert "over seeds (3 of the unchanged model) times Student's t" in text
+    assert "over seeds (of all settings, above) times Student's t" in text
+    assert "together: 0.010 at 8x512 and 4k (2 degrees of freedom)" in text
     assert "nGPT, slerp" not in text  # among the runs
 
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from spherelm.paper import fit
+from spherelm.paper.noise import Noise
 from tests.paper.test_scaling import BUDGETS, LAW, tokens
 
 STRAIGHT = fit.PowerLaw(E=0.0, A=40.0, b=0.13)
@@ -78,18 +79,19 @@ def test_far_beyond_the_curve_there_is_no_factor() -> None:
     assert fit.factor(two, tokens(46), [LAW.loss(tokens(30))]) is None
 
 
-def test_seeds_of_other_settings_tell_of_the_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interval_is_as_wide_as_chance_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fit, "DRAWS", 500)
     curve = {tokens(d): [LAW.loss(tokens(d))] for d in BUDGETS}
 
-    def width(repeats: Sequence[Sequence[float]]) -> float:
-        found = fit.factor(curve, tokens(92), [LAW.loss(2 * tokens(92))], repeats)
+    def width(*seeds: Sequence[float]) -> float:
+        found = fit.factor(curve, tokens(92), [LAW.loss(2 * tokens(92))], Noise.of(seeds))
         assert found is not None
         return math.nan if found.low is None or found.high is None else found.high - found.low
 
-    assert math.isnan(width([[4.0], [5.0]]))  # no seeds, no interval
-    narrow, wide = width([[4.0, 4.01, 3.99]]), width([[4.0, 4.04, 3.96], [5.0]])
-    assert 0 < narrow < wide
+    assert math.isnan(width([4.0], [5.0]))  # no seeds, no interval
+    narrow, wide = width([4.0, 4.01, 3.99]), width([4.0, 4.04, 3.96], [5.0])
+    sure = width([4.0, 4.01, 3.99], [5.0, 5.01, 4.99])
+    assert 0 < sure < narrow < wide
 
 
 def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth(
@@ -102,7 +104,8 @@ def test_the_interval_grows_with_the_spread_of_seeds_and_holds_the_truth(
             return [loss - spread, loss, loss + spread]
 
         curve = {tokens(d): seeds(LAW.loss(tokens(d))) for d in BUDGETS}
-        found = fit.factor(curve, tokens(92), seeds(LAW.loss(2 * tokens(92))))
+        end = seeds(LAW.loss(2 * tokens(92)))
+        found = fit.factor(curve, tokens(92), end, Noise.of([*curve.values(), end]))
         assert found is not None
         assert found.low is not None
         assert found.high is not None
@@ -148,9 +151,11 @@ def test_nine_of_ten_intervals_hold_the_truth(
 
     held, truth = 0, as_good_as / millions
     for _ in range(200):
-        other_settings = [ends(92, 3)]
+        other_setting = ends(92, 3)
         measured = {tokens(d): ends(d, n) for d, n in curve.items()}
-        found = fit.factor(measured, tokens(millions), ends(as_good_as, seeds), other_settings)
+        end = ends(as_good_as, seeds)
+        noise = Noise.of([*measured.values(), end, other_setting])
+        found = fit.factor(measured, tokens(millions), end, noise)
         assert found is not None
         assert found.low is not None
         assert found.high is not None

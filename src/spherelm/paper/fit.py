@@ -10,8 +10,8 @@ of its tokens, and of its intervals of 90 % fewer than half hold the truth there
 Two budgets are a law only between them, where the line asks for a little too much, 3 % where one is
 twice the other: beyond the larger one nothing is read off it, and of what lies below the smallest
 budget only what is near.
-Only ends of finished schedules are compared. With seeds, an interval: every budget's mean is drawn
-again from what its seeds leave open, on both sides, and all is fitted anew.
+Only ends of finished schedules are compared. Where something is known of chance, an interval: every
+budget's mean is drawn again from what its seeds leave open, on both sides, and all is fitted anew.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
+
+from spherelm.paper.noise import Noise
 
 Losses = Mapping[int, Sequence[float]]
 """By tokens: the final loss of each seed."""
@@ -101,7 +103,7 @@ class Factor:
     """Whether the curve's fit had to go beyond what was measured."""
     low: float | None = None
     high: float | None = None
-    """The interval of 90 %; unset where nothing has more than one seed."""
+    """The interval of 90 %; unset where nothing is known of chance."""
 
     @property
     def value(self) -> float:
@@ -109,16 +111,12 @@ class Factor:
 
 
 def factor(
-    curve: Losses,
-    tokens: int,
-    losses: Sequence[float],
-    repeats: Sequence[Sequence[float]] = (),
+    curve: Losses, tokens: int, losses: Sequence[float], noise: Noise | None = None
 ) -> Factor | None:
-    """What `curve` needs for the loss that another run has after `tokens`.
+    """What `curve` needs for the loss that another run has after `tokens`, each seed's in `losses`.
 
-    `repeats`: losses of other settings of the two, each with all its seeds; what these tell of the
-    spread over seeds goes for all. None where there is no fit, or it would be asked too far from
-    what was measured.
+    `noise`: what is known of chance, for all of them alike. None where there is no fit, or it would
+    be asked too far from what was measured.
     """
     law = fit([(d, statistics.fmean(seeds)) for d, seeds in curve.items()])
     if law is None:
@@ -128,36 +126,21 @@ def factor(
     if not least / BELOW <= needed <= most * (EXTRAPOLATE if len(curve) > 2 else 1):
         return None
     beyond = not least <= needed <= most
-    if max(map(len, (losses, *curve.values(), *repeats))) < 2:
+    if noise is None:
         return Factor(tokens, needed, beyond)
-    found = sorted(_drawn(curve, losses, repeats))
+    found = sorted(_drawn(curve, losses, noise))
     low, high = found[int(0.05 * len(found))], found[math.ceil(0.95 * len(found)) - 1]
     return Factor(tokens, needed, beyond, low / tokens, high / tokens)
 
 
-def _drawn(
-    curve: Losses, losses: Sequence[float], repeats: Sequence[Sequence[float]]
-) -> list[float]:
-    """Tokens needed, for means drawn again.
-
-    All groups share one variance, as well as it is known: that of the seeds of all, and with so few
-    of them it is drawn, too (a scaled inverse χ², which makes Student's t of a mean). To draw from
-    three seeds themselves would take their spread for smaller than it is.
-    """
-    groups = [list(seeds) for seeds in (*curve.values(), losses)]
-    known = [*groups, *repeats]
-    freedom = sum(len(seeds) - 1 for seeds in known)
-    off = sum((loss - statistics.fmean(seeds)) ** 2 for seeds in known for loss in seeds)
+def _drawn(curve: Losses, losses: Sequence[float], noise: Noise) -> list[float]:
+    """Tokens needed, for means drawn again; one deviation a draw, of all of them."""
+    groups = [(statistics.fmean(seeds), len(seeds)) for seeds in (*curve.values(), losses)]
     draw = random.Random(0)
     drawn = []
     for _ in range(DRAWS):
-        spread = math.sqrt(off / sum(draw.gauss(0, 1) ** 2 for _ in range(freedom)))
-        drawn.append(
-            [
-                draw.gauss(statistics.fmean(seeds), spread / math.sqrt(len(seeds)))
-                for seeds in groups
-            ]
-        )
+        spread = noise.drawn(draw)
+        drawn.append([draw.gauss(mean, spread / math.sqrt(seeds)) for mean, seeds in groups])
     means = np.array(drawn)
     # Where the variance is that of two seeds, a draw may be absurd.
     possible = means.min(axis=1) > 0

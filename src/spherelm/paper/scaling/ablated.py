@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from spherelm.model.config import ModelConfig
 from spherelm.paper.ablations import COLUMNS, TABLES, Ablation, Table
+from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import chance
-from spherelm.paper.scaling.best import setting_of
-from spherelm.paper.scaling.chance import Noise, Runs
+from spherelm.paper.scaling.best import setting_of, size_of
+from spherelm.paper.scaling.chance import Noises, Runs, noises
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
@@ -35,20 +36,23 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     for variants in settings.values():
         unchanged = variants.pop("", {})
         if unchanged and variants:
-            yield from _of_setting(unchanged, variants)
+            yield from _of_setting(unchanged, variants, noises(records))
 
 
-def _of_setting(unchanged: Runs, variants: Mapping[str, Runs]) -> Iterator[str]:
+def _of_setting(unchanged: Runs, variants: Mapping[str, Runs], noises: Noises) -> Iterator[str]:
     run = next(iter(unchanged.values()))
     model = run.config.model
     s_z, alpha = (model.resolve_scale(name).init for name in ("s_z", "alpha_attn"))
-    noise = Noise.of([[run.loss for run in unchanged.values()]])
-    by_chance = chance.BY_CHANCE.format(seeds=f"{len(unchanged)} of the unchanged model")
+    noise = noises.get((size_of(run.config), model.context))
     yield (
         f"Ablations of nGPT with {millions(run.tokens)} tokens in {thousands(model.context)} "
         f"context. Where a row does not change it, s_z starts at {s_z:g} and α at {alpha:g}, in "
         "the paper at 1 and 0.05. A difference has the same seeds on both sides. "
-        + ("With one seed nothing is known of what chance does." if noise is None else by_chance)
+        + (
+            "With one seed nothing is known of what chance does."
+            if noise is None
+            else chance.BY_CHANCE
+        )
     )
     for table, title in TITLES.items():
         rows = list(_rows(TABLES[table], unchanged, variants, noise))

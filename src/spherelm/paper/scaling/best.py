@@ -76,41 +76,28 @@ def places(bests: Sequence[Best]) -> list[tuple[str, int]]:
     return sorted({(b.size, b.context) for b in bests}, key=lambda where: place(*where))
 
 
-def _best(settings: Sequence[Sequence[Record]]) -> Sequence[Record]:
+def _best(tried: Sequence[Sequence[Record]]) -> Sequence[Record]:
     """Of settings with several seeds each the best one, on the seeds that all of them have: one
     lucky run must not win against the mean of three."""
-    shared = set.intersection(*({r.config.train.seed for r in seeds} for seeds in settings))
+    shared = set.intersection(*({r.config.train.seed for r in seeds} for seeds in tried))
 
     def loss(seeds: Sequence[Record]) -> float:
         alike = [r.loss for r in seeds if r.config.train.seed in shared]
         return statistics.fmean(alike or [r.loss for r in seeds])
 
-    return min(settings, key=loss)
+    return min(tried, key=loss)
 
 
-def _settings(records: Sequence[Record]) -> dict[tuple[str, str, int, int], list[list[Record]]]:
+def settings(records: Sequence[Record]) -> dict[tuple[str, str, int, int], list[list[Record]]]:
     """The settings of every arm that is compared, at each size, context and budget: their runs."""
-    settings: dict[tuple[str, str, int, int], dict[str, list[Record]]] = {}
+    found: dict[tuple[str, str, int, int], dict[str, list[Record]]] = {}
     for record in records:
         arm = arm_of(record.config)
         if record.finished and ARMS[arm].compared and not variant_of(record.id):
             model = record.config.model
             key = (arm, size_of(record.config), model.context, record.tokens)
-            settings.setdefault(key, defaultdict(list))[setting_of(record.id)[0]].append(record)
-    return {key: list(runs.values()) for key, runs in settings.items()}
-
-
-def other_settings(
-    records: Sequence[Record], bests: Sequence[Best]
-) -> dict[tuple[str, str, int], list[list[float]]]:
-    """By arm, size and context: losses of the settings that are not among the best. By their seeds
-    they tell of chance, too."""
-    chosen = {run.id for best in bests for run in best.runs}
-    found: dict[tuple[str, str, int], list[list[float]]] = defaultdict(list)
-    for (arm, size, context, _), settings in _settings(records).items():
-        others = (runs for runs in settings if runs[0].id not in chosen)
-        found[arm, size, context] += [[run.loss for run in runs] for runs in others]
-    return found
+            found.setdefault(key, defaultdict(list))[setting_of(record.id)[0]].append(record)
+    return {key: list(runs.values()) for key, runs in found.items()}
 
 
 def best_settings(records: Sequence[Record]) -> list[Best]:
@@ -119,7 +106,7 @@ def best_settings(records: Sequence[Record]) -> list[Best]:
     The arms of `MAIN`, and whatever else has more than one budget: a recipe that was tried at one
     has its loss alone.
     """
-    found = [Best(*key, tuple(_best(runs))) for key, runs in _settings(records).items()]
+    found = [Best(*key, tuple(_best(runs))) for key, runs in settings(records).items()]
     budgets = Counter((b.arm, b.size, b.context) for b in found)
     found = [b for b in found if b.arm in MAIN or budgets[b.arm, b.size, b.context] > 1]
     order = list(ARMS)

@@ -1,49 +1,68 @@
-"""Differences of two settings, and what chance alone does: seeds of one setting differ, too."""
+"""What chance alone does: seeds of one setting differ, too, and so do two settings.
+
+All arms of a size and context are taken to have one spread over seeds, from every setting of theirs
+that was run with several: few were, and three seeds alone say little of their own.
+"""
 
 from __future__ import annotations
 
-import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 
+from spherelm.paper.noise import Noise
+from spherelm.paper.scaling.best import place, settings
+from spherelm.paper.scaling.words import SETTING, setting, thousands
 from spherelm.paper.store import Record
+from spherelm.plots import markdown
 
 Runs = Mapping[int, Record]
 """Of one setting, by their seeds."""
-
-STUDENT = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833, 1.812)
-"""Student's t with 1, 2, ... degrees of freedom: nine of ten values lie between -t and t."""
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The standard deviation of losses over seeds, and from how many it is known."""
-
-    deviation: float
-    freedom: int
-
-    @classmethod
-    def of(cls, groups: Iterable[Sequence[float]]) -> Noise | None:
-        """Of the losses of settings, each a group; None where none has two seeds."""
-        several = [group for group in groups if len(group) > 1]
-        freedom = sum(len(group) - 1 for group in several)
-        if not freedom:
-            return None
-        off = sum((len(group) - 1) * statistics.variance(group) for group in several)
-        return cls(math.sqrt(off / freedom), freedom)
-
-    def below(self, pairs: int) -> float:
-        """What nine of ten mean differences of so many pairs of runs of one setting stay below."""
-        t = STUDENT[min(self.freedom, len(STUDENT)) - 1]
-        return t * math.sqrt(2 / pairs) * self.deviation
-
+Noises = Mapping[tuple[str, int], Noise]
+"""By size and context, where some setting has several seeds."""
 
 COLUMNS = ("final loss", "difference", "by chance", "change, %")
 BY_CHANCE = (
     "By chance: what nine of ten differences of two equal runs stay below, √2 times the standard "
-    "deviation over seeds ({seeds}) times Student's t; what is beyond it is bold."
+    "deviation over seeds (of all settings, above) times Student's t; what is beyond it is bold."
 )
+
+
+def noises(records: Sequence[Record]) -> dict[tuple[str, int], Noise]:
+    """What the seeds of all arms tell of chance."""
+    groups: dict[tuple[str, int], list[list[float]]] = {}
+    for (_, size, context, _), each in settings(records).items():
+        groups.setdefault((size, context), []).extend([r.loss for r in runs] for runs in each)
+    found = {where: Noise.of(losses) for where, losses in groups.items()}
+    return {where: noise for where, noise in found.items() if noise is not None}
+
+
+def tables(records: Sequence[Record]) -> Iterator[str]:
+    """The settings with several seeds, and the spread of all."""
+    every = [runs for each in settings(records).values() for runs in each if len(runs) > 1]
+    if not every:
+        return
+    told = "; ".join(
+        f"{noise.deviation:.3f} at {size} and {thousands(context)} ({noise.freedom} degrees of "
+        "freedom)"
+        for (size, context), noise in sorted(
+            noises(records).items(), key=lambda found: place(*found[0])
+        )
+    )
+    yield (
+        "What seeds do: the settings that were run with several. Intervals and the columns 'by "
+        "chance' on this page take one standard deviation for all arms of a size and context, that "
+        f"of these settings together: {told}."
+    )
+    rows = (
+        [*setting(runs[0]), str(len(runs)), f"{statistics.fmean(losses):.3f}", _deviation(losses)]
+        for runs in every
+        for losses in [[run.loss for run in runs]]
+    )
+    yield markdown.table((*SETTING, "seeds", "mean", "deviation"), rows)
+
+
+def _deviation(losses: Sequence[float]) -> str:
+    return f"{statistics.stdev(losses):.3f}"
 
 
 def cells(changed: Runs, unchanged: Runs, noise: Noise | None) -> list[str]:

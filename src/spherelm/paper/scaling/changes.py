@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from spherelm.paper.scaling import chance
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.best import arm_of, place_of, setting_of
-from spherelm.paper.scaling.chance import Noise
+from spherelm.paper.scaling.best import place_of, setting_of, size_of
+from spherelm.paper.scaling.chance import Noises, noises
 from spherelm.paper.scaling.grid import GRID, Point
 from spherelm.paper.scaling.words import SETTING, setting
 from spherelm.paper.store import Record
@@ -25,24 +25,23 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
         name, variant = setting_of(record.id)
         if record.finished and not variant:
             settings.setdefault(name, {})[record.config.train.seed] = record
-    rows = list(_rows(settings))
+    rows = list(_rows(settings, noises(records)))
     if rows:
         yield (
             "What one change does, of schedule, recipe, precision or a starting value: each run "
-            "against the same one without it. "
-            + chance.BY_CHANCE.format(seeds="of the arm at all budgets")
+            f"against the same one without it. {chance.BY_CHANCE}"
         )
         yield markdown.table((*SETTING, *chance.COLUMNS), rows)
 
 
-def _rows(settings: Settings) -> Iterator[list[str]]:
+def _rows(settings: Settings, noises: Noises) -> Iterator[list[str]]:
     bases = ((point, unchanged(point)) for point in GRID)
     pairs = {_name(point): _name(base) for point, base in bases if base is not None}
     found = [changed for changed, base in pairs.items() if {changed, base} <= settings.keys()]
     for changed in sorted(found, key=lambda name: _place(settings[name])):
         base = pairs[changed]
         run = next(iter(settings[changed].values()))
-        noise = _noise(next(iter(settings[base].values())), settings)
+        noise = noises.get((size_of(run.config), run.config.model.context))
         yield [*setting(run), *chance.cells(settings[changed], settings[base], noise)]
 
 
@@ -66,15 +65,3 @@ def _place(runs: Mapping[int, Record]) -> tuple[bool, str, int, int, bool]:
     """All changes of GPT at a budget, then all of nGPT."""
     run = next(iter(runs.values()))
     return *place_of(run.config), run.tokens, run.config.model.arch == "ngpt"
-
-
-def _noise(base: Record, settings: Settings) -> Noise | None:
-    """Of the seeds of the same arm, model and context."""
-    alike = [
-        [run.loss for run in runs.values()]
-        for runs in settings.values()
-        for run in [next(iter(runs.values()))]
-        if arm_of(run.config) == arm_of(base.config)
-        and place_of(run.config) == place_of(base.config)
-    ]
-    return Noise.of(alike)

@@ -181,6 +181,13 @@ _AROUND = {
     "gpt": (5.66e-3, 8e-3),
 }
 """At 184M tokens, beside an arm's own rate and half of it: others near the better one."""
+_TOGETHER = {
+    "ngpt-muon": (("momentum", 0.9), ("warmup", 0.05)),
+    "gpt-qk-muon": (("momentum", 0.9), ("init", 0.45)),
+    "ngpt": (("beta2", 0.99), ("warmup", 0.05)),
+    "gpt": (("beta2", 0.99), ("init", 0.45)),
+}
+"""Two values at once, of each arm."""
 
 
 def ladders(arm: str) -> Mapping[str, tuple[float, float]]:
@@ -221,6 +228,7 @@ def _queue() -> list[Point]:
     # What helped most at 46M tokens, GPT's best baseline above all.
     quick = (("momentum", 0.9),)
     carried = [
+        *(Point(arm, 46, tuned=values) for arm, values in _TOGETHER.items()),
         *(Point(arm, 92, tuned=quick) for arm in LEADERS[2:]),
         *(Point(arm, m, lr=_LONG[arm], tuned=quick) for m in (184, 368) for arm in LEADERS[2:]),
     ]

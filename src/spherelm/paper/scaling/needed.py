@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from spherelm.paper import fit
+from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import times
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.best import Best, best_settings, other_settings, places
+from spherelm.paper.scaling.best import Best, best_settings, places
+from spherelm.paper.scaling.chance import Noises, noises
 from spherelm.paper.scaling.grid import SMALL
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import millions, thousands
@@ -54,7 +56,7 @@ class Reading:
         return f"{self.outside} {self.factor.value * longer:.2f}".strip()
 
     def interval(self, longer: float = 1.0) -> str:
-        """Nothing where no setting has a second seed."""
+        """Nothing where no setting of the study has a second seed."""
         low, high = self.factor.low, self.factor.high
         if low is None or high is None:
             return ""
@@ -64,10 +66,7 @@ class Reading:
 
 
 def read_off(
-    curve: fit.Losses,
-    tokens: int,
-    losses: Sequence[float],
-    repeats: Sequence[Sequence[float]] = (),
+    curve: fit.Losses, tokens: int, losses: Sequence[float], noise: Noise | None = None
 ) -> Reading | None:
     """What `curve` needs for the losses that another arm has after `tokens`, as `fit.factor`.
 
@@ -76,7 +75,7 @@ def read_off(
     """
     if len(curve) < 2:
         return None
-    found = fit.factor(curve, tokens, losses, repeats)
+    found = fit.factor(curve, tokens, losses, noise)
     if found is not None:
         return Reading(found)
     least, most, loss = min(curve), max(curve), statistics.fmean(losses)
@@ -101,13 +100,11 @@ class Ends:
     """Where the arms of the study ended."""
 
     bests: Sequence[Best]
-    others: Mapping[tuple[str, str, int], list[list[float]]]
-    """Losses of their other settings, as `other_settings` has them."""
+    noises: Noises
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Ends:
-        bests = best_settings(records)
-        return cls(bests, other_settings(records, bests))
+        return cls(best_settings(records), noises(records))
 
     def at(self, size: str, context: int) -> list[Best]:
         return [b for b in self.bests if (b.size, b.context) == (size, context)]
@@ -118,9 +115,8 @@ class Ends:
     def needed(self, arm: str, end: Best) -> Needed | None:
         """What `arm` needs for the loss of `end`; None where nothing is known."""
         curve = self.curve(arm, end.size, end.context)
-        models = ((name, end.size, end.context) for name in (arm, end.arm))
-        repeats = [losses for model in models for losses in self.others.get(model, ())]
-        found = read_off(curve, end.tokens, end.losses, repeats)
+        noise = self.noises.get((end.size, end.context))
+        found = read_off(curve, end.tokens, end.losses, noise)
         return None if found is None else Needed(arm, end, found)
 
 

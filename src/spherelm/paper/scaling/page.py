@@ -16,6 +16,7 @@ from spherelm.errors import UserError
 from spherelm.paper import store
 from spherelm.paper.scaling import (
     ablated,
+    chance,
     changes,
     evaluations,
     needed,
@@ -53,6 +54,7 @@ class Data:
         """What the page has between its marks, a paragraph or table at a time."""
         yield from needed.tables(self.records, self.steps)
         yield from tables.steps(self.steps)
+        yield from chance.tables(self.records)
         yield from changes.tables(self.records)
         yield from other_texts.tables(self.evaluated)
         yield from evaluations.tables(self.evaluated)
