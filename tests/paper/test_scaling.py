@@ -135,6 +135,7 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     assert float(row.split("|")[9]) == pytest.approx(2.0, abs=0.03)
     assert "one seed" in row
     assert "| nGPT, Muon | linear | 0.008, Muon 0.008 | 0 | did not finish |" in text
+    assert "tried at 8x512 and 4k, seeds apart. GPT: 6; GPT, QK-norm: 1; nGPT: 1." in text
     pictures = {"scaling-4k.svg", "curves-4k.svg", "curves-12x768-4k.svg"}  # a line has two ends
     assert {p.name for p in paths} == {page.PAGE, *pictures}
     before = text

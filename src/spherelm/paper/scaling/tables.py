@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from spherelm.paper.scaling import times
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.best import place_of, variant_of
+from spherelm.paper.scaling.best import place, place_of, settings, variant_of
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import RUN, cells, thousands
 from spherelm.paper.store import Record
@@ -18,6 +19,7 @@ _STEP = ("model", "context", "arm", "tokens", "ms", "quartiles", "tokens/s", "/ 
 
 def runs(records: Sequence[Record]) -> Iterator[str]:
     """Every run but the ablations, which have tables of their own."""
+    yield from _tried(records)
     yield "Every run, best first within its context and budget:"
 
     def rank(r: Record) -> tuple[Any, ...]:
@@ -27,6 +29,16 @@ def runs(records: Sequence[Record]) -> Iterator[str]:
     ends = [f"{r.loss:.3f}" if r.finished else "did not finish" for r in shown]
     rows = ([*cells(r), end, f"{r.seconds:.0f}"] for r, end in zip(shown, ends, strict=True))
     yield markdown.table((*RUN, "final loss", "steps, s"), rows)
+
+
+def _tried(records: Sequence[Record]) -> Iterator[str]:
+    """How many settings each arm was given: the more, the better its best one."""
+    counts: dict[tuple[str, int], Counter[str]] = {}
+    for (arm, size, context, _), each in settings(records).items():
+        counts.setdefault((size, context), Counter())[arm] += len(each)
+    for (size, context), found in sorted(counts.items(), key=lambda count: place(*count[0])):
+        told = "; ".join(f"{ARMS[arm].title}: {found[arm]}" for arm in ARMS if found[arm])
+        yield f"Settings that were tried at {size} and {thousands(context)}, seeds apart. {told}."
 
 
 def steps(timed: Sequence[StepTime]) -> Iterator[str]:
