@@ -144,8 +144,6 @@ def _train(
     if flags.force:
         place.check_apart(out, [flags.config])
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
-    for note in notes:
-        reporter.note(note)
     result = train(
         run,
         dataset,
@@ -154,6 +152,7 @@ def _train(
         force=flags.force,
         reporter=reporter,
         init_from=source,
+        notes=notes,
     )
     if result.finished:
         loss = "" if result.val_loss is None else f"validation loss {result.val_loss:.4f}, "

@@ -45,6 +45,16 @@ ROWS = (
         says="data.within_documents needs to know where documents start",
     ),
     row("train --preset debug --out run --data data --device cpu", says="already holds a run"),
+    # what was chosen, and the weights that are begun with, are said of a run that begins
+    row("train --context 16 --out run --data data --device cpu", says="already holds a run"),
+    row("train --context 16 --out full --data data --device cpu", says="full holds mine.txt"),
+    row("train --context 16 --out text.txt --data data --device cpu", says="is a file; --out"),
+    row("train --context 16 --out text.txt/new --data data --device cpu", says="cannot write"),
+    row(f"{START} --out text.txt/new".replace(" --out new", ""), says="cannot write"),
+    row(
+        "train --preset nano --steps 5 --context 16 --out run --data data",
+        says="already holds a run",
+    ),
     row(
         "train --preset debug --out full --data data --resume auto",
         says="full holds mine.txt, which",
