@@ -18,7 +18,7 @@ from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
 from spherelm.errors import UserError
 from spherelm.flags import SHORT_FORMS, given, long_forms, parse, value_of
-from spherelm.model.config import Arch, ModelConfig
+from spherelm.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from spherelm.data.dataset import TokenDataset
@@ -236,7 +236,9 @@ def _base(argv: list[str]) -> _Base:
         return _Base(own, given(argv) | {WARMUP, VOCABULARY}, own, own)
     fields = given(argv)
     if last is None:
-        named = presets.get(preset) if preset else presets.get("nano", _arch(argv, toml))
+        named = (
+            presets.get(preset) if preset else presets.under(toml, value_of("--model.arch", argv))
+        )
     else:
         from spherelm.training.origin import config_after
 
@@ -249,13 +251,6 @@ def _base(argv: list[str]) -> _Base:
     whose = "the preset's" if last is None or preset else "the last run's"
     chooses = preset is None and last is None and "optim.lr" not in fields
     return _Base(config, fields, named, own, source, whose, chooses)
-
-
-def _arch(argv: list[str], toml: str | None) -> Arch:
-    """The architecture that is asked for without a preset."""
-    model = {} if toml is None else toml_values(toml).get("model")
-    of_file = model.get("arch") if isinstance(model, dict) else None
-    return "gpt" if (value_of("--model.arch", argv) or of_file) == "gpt" else "ngpt"
 
 
 def _start(argv: list[str], goes_on: bool) -> tuple[RunConfig | None, Saved | None]:
