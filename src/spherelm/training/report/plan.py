@@ -19,7 +19,7 @@ from spherelm.data.loader import WindowReader
 from spherelm.free_memory import gib
 from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.ops.device import choose_device, in_precision, uses_bf16
-from spherelm.training.build import build_model
+from spherelm.training.build import build_model, check_data
 from spherelm.training.memory import check_fits, training_memory
 
 
@@ -52,6 +52,7 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
     """The numbers of a plan."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
+    check_data(run, dataset)
     windows = WindowReader(dataset.train, run.model.context).n_windows
     speed = measure_speed(run, device)
     per_token = flops_per_token(run.model)
