@@ -55,7 +55,7 @@ def test_a_tokenizer_is_trained_on_the_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bar of that stage ends where enough has been read."""
-    prepare_corpus(tmp_path, count=400)
+    prepare_corpus(tmp_path, count=1200)  # far more than a file's buffer
     monkeypatch.setattr(preparing, "TOKENIZER_TEXT", 3000)
     seen: list[Progress] = []
     inputs = (str(tmp_path / "text.txt"),)

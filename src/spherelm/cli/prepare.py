@@ -43,7 +43,7 @@ def main(argv: list[str]) -> int:
     with _progress() as report:
         manifest, was_complete = prepare(config, report)
     result = {"out": flags.out, "was_complete": was_complete, **manifest}
-    return show(result, flags.json, lambda: _print(flags.out, manifest, was_complete))
+    return show(result, flags.json, lambda: _print(flags, manifest, was_complete))
 
 
 @contextmanager
@@ -80,11 +80,9 @@ def _progress() -> Iterator[Report]:
         yield report
 
 
-def _print(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
+def _print(flags: PrepareFlags, manifest: dict[str, Any], was_complete: bool) -> None:
     tokenizer = manifest["tokenizer"]
-    title = f"{out}: {tokenizer['name']}, {tokenizer['vocab_size']:,} ids"
-    train, val = (manifest["splits"].get(split, {}) for split in ("train", "val"))
-    cut = train.get("documents") and val.get("documents") == 0
+    title = f"{flags.out}: {tokenizer['name']}, {tokenizer['vocab_size']:,} ids"
     print_table(
         f"{title} (was complete)" if was_complete else title,
         [
@@ -97,5 +95,15 @@ def _print(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
             for split, total in manifest["splits"].items()
         ],
         ("split", "documents", "tokens", "bytes of text", "bytes per token", "shards"),
-        caption="no document was held out whole: val is the end of the last one" if cut else None,
+        caption="; ".join(_remarks(flags, manifest)) or None,
     )
+
+
+def _remarks(flags: PrepareFlags, manifest: dict[str, Any]) -> Iterator[str]:
+    """What is not as one might think."""
+    train, val = (manifest["splits"].get(split, {}) for split in ("train", "val"))
+    if train.get("documents") and val.get("documents") == 0:
+        yield "no document was held out whole: val is the end of the last one"
+    asked, ids = flags.train_tokenizer, manifest["tokenizer"]["vocab_size"]
+    if asked is not None and ids < asked:
+        yield f"the text is too little for {asked:,} tokens: the tokenizer has {ids:,}"
