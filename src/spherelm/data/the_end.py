@@ -37,13 +37,13 @@ class Remembered:
     def __init__(self) -> None:
         self.pieces: list[Piece] | None = []
 
-    def add(self, piece: Piece, split: str) -> None:
-        if self.pieces is None:
-            return
-        if split == "train" and len(self.pieces) < REMEMBERED:
-            self.pieces.append(piece)
-        else:
+    def add(self, piece: Piece, split: str) -> bool:
+        """Take the next piece; whether it is remembered, with all before it."""
+        if split != "train" or self.pieces is None or len(self.pieces) == REMEMBERED:
             self.pieces = None
+            return False
+        self.pieces.append(piece)
+        return True
 
 
 def find_end(pieces: Sequence[Piece], fraction: float) -> Place:
@@ -80,12 +80,10 @@ def before_the_end(stream: Iterable[tuple[Piece, str]], fraction: float) -> Iter
     """
     remembered = Remembered()
     for piece, split in stream:
-        if fraction and remembered.pieces is not None:
-            kept = remembered.pieces
-            remembered.add(piece, split)
-            if remembered.pieces is not None:
-                continue
-            yield from kept
+        kept = remembered.pieces or ()
+        if fraction and remembered.add(piece, split):
+            continue
+        yield from kept
         if split == "train":
             yield piece
     if fraction and remembered.pieces:
