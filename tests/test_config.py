@@ -203,7 +203,8 @@ def test_a_file_gives_only_what_it_changes(tmp_path: Path) -> None:
         ),
         ("[model]\nd_model = \n", "is not TOML"),
         ("[model]\nrope_base = 1" + "0" * 400 + "\n", "rope_base must be a finite number"),
-        ("seed = 1\n", "unknown key seed; "),
+        ("seed = 1\n", "unknown key seed; did you mean train.seed?"),
+        ("[model]\ninit = 1\n", "unknown key model.init; did you mean 'init_std'?"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:

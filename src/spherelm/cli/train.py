@@ -154,7 +154,9 @@ def _train(
         init_from=source,
         notes=notes,
     )
-    if result.finished:
+    if result.first_step == run.train.steps:
+        reporter.note(f"all {result.step} steps were taken before; more are --steps N")
+    elif result.finished:
         loss = "" if result.val_loss is None else f"validation loss {result.val_loss:.4f}, "
         reporter.note(f"finished: {loss}saved {result.checkpoint}")
     else:

@@ -190,7 +190,10 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
                 yield line.removeprefix("\ufeff") if number == 1 else line
             text.detach()  # else it would close stdin
     except UnicodeDecodeError as error:
-        raise UserError(f"{name} is not UTF-8 text: {error.reason} after line {number}") from None
+        where = f"after line {number}" if number else "in its first lines"
+        raise UserError(
+            f"{name} is not UTF-8 text: {error.reason} {where}; convert it, or leave it out"
+        ) from None
     except Exception as error:
         # ZstdError belongs to a package that may not be there.
         damage = (EOFError, OSError, lzma.LZMAError, zlib.error)

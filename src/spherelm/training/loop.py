@@ -66,6 +66,8 @@ class TrainResult:
     val_loss: float | None
     checkpoint: Path | None
     stopped_by: signal.Signals | None = None
+    first_step: int = 0
+    """The step that it went on from."""
 
 
 @dataclass
@@ -208,6 +210,7 @@ class Trainer:
             val_loss=state.val_loss,
             checkpoint=checkpoints.latest(self.run_dir.checkpoints),
             stopped_by=self.stop.signal,
+            first_step=self.first_step,
         )
 
     def _due(self, every: int | None) -> bool:
