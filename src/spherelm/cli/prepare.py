@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -48,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """A bar on stderr with the rate and the time left, where stderr is a terminal."""
+    """A bar on stderr with the rate and the time left; where it is no terminal, lines."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -60,7 +62,7 @@ def _progress() -> Iterator[Report]:
     )
     console = open_console(stderr=True)
     if not console.is_terminal:
-        yield lambda done: None
+        yield _lines()
         return
     with Progress(*columns, console=console, transient=True) as bar:
         bar.add_task("reading", total=None, made="")
@@ -78,6 +80,22 @@ def _progress() -> Iterator[Report]:
             bar.update(task.id, completed=done.read, total=done.size, made=made)
 
         yield report
+
+
+def _lines() -> Report:
+    """A line on stderr every minute, for logs: nothing where it takes less."""
+    said = time.monotonic()
+
+    def report(done: Done) -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said < 60:
+            return
+        said = now
+        share = f", {100 * done.read / done.size:.0f} % of the input" if done.size else ""
+        made = f", {done.tokens / 1e6:,.1f} M tokens" if done.tokens else ""
+        print(f"{done.stage}{share}{made}", file=sys.stderr, flush=True)
+
+    return report
 
 
 def _print(flags: PrepareFlags, manifest: dict[str, Any], was_complete: bool) -> None:

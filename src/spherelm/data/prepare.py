@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,6 +142,7 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
         named = load_tokenizer(config.tokenizer, config.end_of_document)
     train = find_sources(config.inputs, config.field, named)
     val = find_sources(config.val, config.field, named)
+    _check_apart(train, val)
     stream = PieceStream(train, val, config.fraction)
     settings = _settings(config, train, val)
     place.check_apart(config.out, [name for name in (*config.inputs, *config.val) if name != "-"])
@@ -164,6 +166,17 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
             _compare(config.out, before, settings)
         run = _Run(config, stream, dtype, OutputFolder(owner, settings, tokenizer), report)
         return Prepared(run.run(), was_complete=False)
+
+
+def _check_apart(train: list[Source], val: list[Source]) -> None:
+    """Refuse to validate on what is trained on, such as a file of a folder that is an input."""
+    trained = {os.path.realpath(source.name) for source in train}
+    for source in val:
+        if os.path.realpath(source.name) in trained:
+            raise UserError(
+                f"{source.name} is in --val and among the inputs: nothing could be learned of a "
+                "model from text that it was trained on; leave it out of one of them"
+            )
 
 
 def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:

@@ -235,8 +235,14 @@ class JsonlFile(_File):
             try:
                 values = records.parse_value(line, self.path)
             except records.Damaged:
-                raise UserError(f"{self.path} line {number} is not JSON") from None
-            values = values if isinstance(values, dict) else {}
+                raise UserError(
+                    f"{self.path} line {number} is not JSON; each line must be an object"
+                ) from None
+            if not isinstance(values, dict):
+                raise UserError(
+                    f"{self.path} line {number} has no text: it must be an object, such as "
+                    f'{{"{self.field}": "..."}}'
+                )
             text = values.get(self.field)
             if not isinstance(text, str):
                 fields = ", ".join(values) or "none"

@@ -66,8 +66,8 @@ class TrainResult:
     val_loss: float | None
     checkpoint: Path | None
     stopped_by: signal.Signals | None = None
-    first_step: int = 0
-    """The step that it went on from."""
+    first_step: int = field(default=0, compare=False)
+    """The step that it went on from: a run has the same end wherever it was interrupted."""
 
 
 @dataclass

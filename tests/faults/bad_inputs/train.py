@@ -75,6 +75,7 @@ ROWS = (
     row(f"{START} --config configs/key.toml", says="unknown key model.d_modle"),
     row("train --init-from run --data bpe --out new", says="--tokenizer run/tokenizer`"),
     row("train --init-from hf --data bpe --out new", says="--tokenizer hf`"),
+    row("train --data data --out new --init-from", "bpe run", says="'bpe run/tokenizer'`"),
     row("train --init-from run --data nanogpt --out new", says="an unknown tokenizer"),
     row("train --data data --out new --init-from", "run without tokenizer", says="no tokenizer"),
     row("train --init-from run --data data --out run --force", says="is an input, too"),
