@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,21 @@ def test_a_file_gives_only_what_it_changes(tmp_path: Path) -> None:
     assert config.model.s_z == dataclasses.replace(base.model.s_z, init=10.0)
     assert isinstance(config.optim.lr, float)  # a whole number where a float is meant
     assert config.train == base.train
+
+
+def test_a_file_as_other_systems_write_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xef\xbb\xbf[train]\r\nsteps = 7\r\n")
+    assert read_toml(path, RunConfig()).train.steps == 7
+
+
+def test_a_run_is_not_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    with pytest.raises(UserError, match="Is a directory$"):
+        read_toml(tmp_path, RunConfig())
+    file.write_text("")
+    with pytest.raises(UserError, match=re.escape(f"did you mean {file}?")):
+        read_toml(tmp_path, RunConfig())
 
 
 @pytest.mark.parametrize(

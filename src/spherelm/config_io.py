@@ -129,11 +129,13 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
                 f"{path} is damaged: its checksum is not that of its text "
                 "(if it was changed on purpose, remove its last line)"
             )
-        return tomllib.loads(content.decode())
+        return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin with a mark
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"cannot read the config {path}: {error.strerror}") from None
+        of_run = Path(path) / "config.toml"
+        hint = f"; did you mean {of_run}?" if of_run.is_file() else ""
+        raise UserError(f"cannot read the config {path}: {error.strerror}{hint}") from None
     except RecursionError:
         raise UserError(f"{path} is not TOML: it is nested too deep") from None
     except ValueError as error:  # of TOML or of UTF-8

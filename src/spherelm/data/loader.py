@@ -63,7 +63,7 @@ class WindowReader:
             more = "hold out more of the text" if split.name == "val" else "use more text"
             raise UserError(
                 f"the {split.name} split has {split.n_tokens} tokens, too few for one context of "
-                f"{context} and its last target; {more} or a shorter context"
+                f"{context} and its last target; {more}, or use a shorter context"
             )
         if within_documents and any(shard.starts is None for shard in split.shards):
             raise UserError(

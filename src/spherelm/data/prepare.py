@@ -60,7 +60,8 @@ class PrepareSettings:
     field: str = "text"
     """Field or column that holds the text."""
     val_fraction: Fraction | None = None
-    """Share of documents held out for validation, by their hash; 0.01 unless --val is given."""
+    """Share of documents held out for validation, by their hash, or where that holds out none, of
+    the end of the text; 0.01 unless --val is given."""
     val: tuple[str, ...] = ()
     """Inputs of their own for validation."""
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
