@@ -195,7 +195,7 @@ def test_a_file_as_other_systems_write_it(tmp_path: Path) -> None:
 
 def test_a_run_is_not_its_file(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
-    with pytest.raises(UserError, match="Is a directory$"):
+    with pytest.raises(UserError, match=r"Is a directory$"):
         read_toml(tmp_path, RunConfig())
     file.write_text("")
     with pytest.raises(UserError, match=re.escape(f"did you mean {file}?")):

@@ -13,6 +13,7 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.data.documents import pieces_of
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
+from spherelm.data.writer import SplitWriter
 
 LINES = [f"Line {i} of a book, which ends here.\n" for i in range(10_000)]
 SEPARATOR = "\n<|endoftext|>\n"
@@ -121,6 +122,33 @@ def test_what_is_written_already_stays(tmp_path: Path) -> None:
     train, val = texts(prepared(tmp_path, text, 0.9, shard_tokens=1000))
     assert train + val == text
     assert len(val) < len(train)
+
+
+@pytest.mark.parametrize("more", [{}, {"train_tokenizer": 300}])
+def test_stopped_anywhere_and_gone_on_with_it_is_the_same(
+    more: dict[str, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the first shard, between two, between the validation part and the last, and after."""
+    text, settings = text_of(350_000), {"shard_tokens": 1000, **more}
+    whole = prepared(tmp_path, text, 0.01, **settings)
+    close, closed = SplitWriter.close_shard, [0]
+
+    def stop(self: SplitWriter) -> None:
+        closed[0] += 1
+        if closed[0] == stops_at:
+            raise KeyboardInterrupt
+        close(self)
+
+    for stops_at in (1, 2, 3):
+        closed[0] = 0
+        (tmp_path / f"{stops_at}").mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr(SplitWriter, "close_shard", stop)
+            with pytest.raises(KeyboardInterrupt):
+                prepared(tmp_path / f"{stops_at}", text, 0.01, **settings)
+        again = prepared(tmp_path / f"{stops_at}", text, 0.01, **settings)
+        assert again.fingerprint == whole.fingerprint
+    assert len(whole.train.shards) == 2
 
 
 def test_a_tokenizer_is_not_trained_on_the_end(tmp_path: Path) -> None:
