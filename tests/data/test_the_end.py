@@ -101,6 +101,12 @@ def test_short_documents_are_held_out_whole(tmp_path: Path) -> None:
     assert data.val.shards[0].header.documents == 1
 
 
+def test_a_document_is_not_cut_for_little_more(tmp_path: Path) -> None:
+    documents = [text_of(50_000), text_of(5_000)]
+    data = prepared(tmp_path, SEPARATOR.join(documents), 1e-9)
+    assert texts(data) == documents  # of 5,500 that are wanted
+
+
 def test_long_documents_are_cut(tmp_path: Path) -> None:
     documents = [text_of(50_000), text_of(45_000)]
     data = prepared(tmp_path, SEPARATOR.join(documents), 1e-9)

@@ -49,17 +49,19 @@ class Remembered:
 def find_end(pieces: Sequence[Piece], fraction: float) -> Place:
     """Where the share `fraction` of a text begins, counted from its end, or a little before."""
     sizes = [len(piece.text) for piece in pieces]
-    left = max(round(fraction * sum(sizes)), min(sum(sizes) // 10, ENOUGH))
-    for i in reversed(range(1, len(pieces))):
-        if left < sizes[i]:
-            if left < LEAST and i + 1 < len(pieces):
+    wanted = left = max(round(fraction * sum(sizes)), min(sum(sizes) // 10, ENOUGH))
+    for i in reversed(range(len(pieces))):
+        if i > 0 and sizes[i] <= left:
+            left -= sizes[i]
+            continue
+        if i + 1 < len(pieces):  # some are held out; whole documents are as good as a bit more
+            little = max(LEAST, wanted // 4) if pieces[i + 1].starts else LEAST
+            if left < little:
                 return Place(i + 1, 0)
-            return Place(i, 0 if sizes[i] <= WHOLE else _cut(pieces[i].text, left))
-        left -= sizes[i]
-    if left >= LEAST:
-        return Place(0, _cut(pieces[0].text, left))
-    if len(pieces) > 1:
-        return Place(1, 0)
+        if i > 0 and sizes[i] <= WHOLE:
+            return Place(i, 0)
+        if left >= LEAST:
+            return Place(i, _cut(pieces[i].text, left))
     raise UserError(
         f"the input is one document of {sizes[0]:,} characters, too short to hold out a part of "
         f"it, which takes {10 * LEAST}; give more text, --val FILE, or --val-fraction 0 for no "
