@@ -128,6 +128,8 @@ def test_info_by_gpus_of_a_file_is_of_that_file(
         assert main(["info", *given, "--world-size", "1", "8", "--json"]) == 0
         reports.append(json.loads(capsys.readouterr().out)["memory_bytes_per_gpu"])
     assert reports[0] == {str(file): reports[1]["gpt-small"]}
+    assert main(["info", "--preset", "nano", "--world-size", "1", "2"]) == 0  # some MiB
+    assert "0.029" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("arch", presets.ARCHS)

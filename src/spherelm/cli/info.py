@@ -127,6 +127,9 @@ def _memory_by_gpus(flags: InfoFlags) -> int:
         runs = {name: _run(name, flags) for name in CLUSTER_PRESETS}
     else:
         runs = {flags.called: _run(flags.preset, flags)}
+    for run in runs.values():
+        for n in flags.world_size:
+            _check_shares(run, n)
     what = "configuration" if flags.preset is None and flags.config is not None else "preset"
     memory = {
         name: {n: training_memory(run, n).total for n in flags.world_size}
@@ -137,7 +140,28 @@ def _memory_by_gpus(flags: InfoFlags) -> int:
         flags.json,
         lambda: print_table(
             f"estimated memory per GPU in GiB (FSDP2, the {what}'s micro-batch)",
-            [(name, *(f"{n / 2**30:.1f}" for n in row.values())) for name, row in memory.items()],
+            [(name, *(_in_gib(n) for n in row.values())) for name, row in memory.items()],
             [what, *(f"{n} GPU{'s' if n > 1 else ''}" for n in flags.world_size)],
         ),
     )
+
+
+def _check_shares(run: RunConfig, world_size: int) -> None:
+    """Refuse a number of GPUs that training would refuse, too: a batch is shared in equal parts."""
+    groups = run.parallel.tensor * run.parallel.replicate
+    if world_size % groups:
+        raise UserError(
+            f"--world-size must be a multiple of parallel.tensor × parallel.replicate = {groups}, "
+            f"not {world_size}"
+        )
+    ranks = world_size // run.parallel.tensor
+    if run.train.batch_size % ranks:
+        raise UserError(
+            f"--world-size {world_size} does not go with train.batch_size = "
+            f"{run.train.batch_size}, which must be a multiple of {ranks}"
+        )
+
+
+def _in_gib(count: int) -> str:
+    """Bytes in GiB, with as many digits as tell small ones from nothing."""
+    return f"{count / 2**30:.{1 if count >= 2**30 else 3}f}"
