@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,21 @@ def test_a_file_gives_only_what_it_changes(tmp_path: Path) -> None:
     assert config.train == base.train
 
 
+def test_a_file_as_other_systems_write_it(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(b"\xef\xbb\xbf[train]\r\nsteps = 7\r\n")
+    assert read_toml(path, RunConfig()).train.steps == 7
+
+
+def test_a_run_is_not_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    with pytest.raises(UserError, match=r"Is a directory$"):
+        read_toml(tmp_path, RunConfig())
+    file.write_text("")
+    with pytest.raises(UserError, match=re.escape(f"did you mean {file}?")):
+        read_toml(tmp_path, RunConfig())
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -203,7 +219,8 @@ def test_a_file_gives_only_what_it_changes(tmp_path: Path) -> None:
         ),
         ("[model]\nd_model = \n", "is not TOML"),
         ("[model]\nrope_base = 1" + "0" * 400 + "\n", "rope_base must be a finite number"),
-        ("seed = 1\n", "unknown key seed; "),
+        ("seed = 1\n", "unknown key seed; did you mean train.seed?"),
+        ("[model]\ninit = 1\n", "unknown key model.init; did you mean 'init_std'?"),
     ],
 )
 def test_a_mistake_in_a_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:

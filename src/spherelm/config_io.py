@@ -67,13 +67,22 @@ def merge(config: C, values: Mapping[str, Any], where: str = "") -> C:
     changes: dict[str, Any] = {}
     for key, value in values.items():
         if key not in hints:
-            raise UserError(f"unknown key {where}{key}; {nearest(key, hints)}")
+            raise UserError(f"unknown key {where}{key}; {_meant(config, key, where)}")
         current = getattr(config, key)
         if dataclasses.is_dataclass(current):
             changes[key] = merge(current, value, f"{where}{key}.")
         else:
             changes[key] = _coerce(hints[key], value)
     return dataclasses.replace(config, **changes)  # type: ignore[type-var]
+
+
+def _meant(config: Any, key: str, where: str) -> str:
+    """What a key that is not there may mean: that of the one section that has it, or a near one."""
+    values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
+    inside = [name for name, of in values.items() if key in getattr(of, "__dataclass_fields__", ())]
+    if len(inside) == 1:
+        return f"did you mean {where}{inside[0]}.{key}?"
+    return nearest(key, values)
 
 
 def override(config: C, dotted: Mapping[str, Any]) -> C:
@@ -120,11 +129,13 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
                 f"{path} is damaged: its checksum is not that of its text "
                 "(if it was changed on purpose, remove its last line)"
             )
-        return tomllib.loads(content.decode())
+        return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin with a mark
     except UserError:
         raise
     except OSError as error:
-        raise UserError(f"cannot read the config {path}: {error.strerror}") from None
+        of_run = Path(path) / "config.toml"
+        hint = f"; did you mean {of_run}?" if of_run.is_file() else ""
+        raise UserError(f"cannot read the config {path}: {error.strerror}{hint}") from None
     except RecursionError:
         raise UserError(f"{path} is not TOML: it is nested too deep") from None
     except ValueError as error:  # of TOML or of UTF-8

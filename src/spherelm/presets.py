@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
 
 from spherelm.config import OptimConfig, RunConfig, TrainConfig
+from spherelm.config_io import toml_values
 from spherelm.errors import UserError, nearest
 from spherelm.model.config import ARCHS, Arch, ModelConfig, ScaleConfig
 
@@ -132,6 +134,16 @@ def of_size(size: str, arch: Arch) -> RunConfig:
         bare = rest if first in ARCHS else size
         raise UserError(f"unknown preset {size!r}; {nearest(bare, MODELS)}")
     return get(f"{arch}-{size}")
+
+
+def under(toml: str | Path | None, arch: str | None = None) -> RunConfig:
+    """What a TOML file is laid over where no preset is named: nano, as a GPT if it says so.
+
+    `arch` is the architecture that a flag has asked for, which wins.
+    """
+    model = {} if toml is None else toml_values(toml).get("model")
+    of_file = model.get("arch") if isinstance(model, dict) else None
+    return get("nano", "gpt" if (arch or of_file) == "gpt" else "ngpt")
 
 
 def get(name: str, arch: Arch = "ngpt") -> RunConfig:

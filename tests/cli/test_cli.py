@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 import subprocess
@@ -15,6 +16,8 @@ import pytest
 from spherelm import __version__, presets
 from spherelm.cli import VERBS, main
 from spherelm.config_io import to_toml
+from spherelm.model.config import Arch
+from spherelm.model.flops import count_parameters
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 
@@ -112,6 +115,36 @@ def test_info_of_a_runs_configuration(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "cannot read the config config.toml" in capsys.readouterr().err
     assert main(["info", str(tmp_path)]) == 2
     assert f"did you mean --config {config}?" in capsys.readouterr().err
+
+
+def test_info_by_gpus_of_a_file_is_of_that_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not of the presets for clusters with the file's fields in them."""
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(presets.get("gpt-small")))
+    reports = []
+    for given in (["--config", str(file)], ["--preset", "gpt-small"]):
+        assert main(["info", *given, "--world-size", "1", "8", "--json"]) == 0
+        reports.append(json.loads(capsys.readouterr().out)["memory_bytes_per_gpu"])
+    assert reports[0] == {str(file): reports[1]["gpt-small"]}
+    assert main(["info", "--preset", "nano", "--world-size", "1", "2"]) == 0  # some MiB
+    assert "0.029" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arch", presets.ARCHS)
+def test_info_of_a_short_file_is_of_what_train_makes_of_it(
+    arch: Arch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where the file's run is shorter than the warmup of nano."""
+    file = tmp_path / "mine.toml"
+    file.write_text(f'[model]\narch = "{arch}"\nn_layers = 3\n[train]\nsteps = 50\n')
+    model = dataclasses.replace(presets.get("nano", arch).model, n_layers=3)
+    for given in ([], ["--preset", f"{arch}-nano"]):
+        assert main(["info", "--config", str(file), *given, "--json"]) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report["arch"] == arch
+        assert report["parameters"] == count_parameters(model).total
 
 
 def test_info_takes_the_vocabulary_of_the_data(

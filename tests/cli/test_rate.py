@@ -147,7 +147,7 @@ def test_the_values_of_a_preset_win(plan: Any) -> None:
     for words, preset in (
         (["--preset", "nano"], "ngpt-nano"),
         (["--preset=gpt-debug"], "gpt-debug"),
-        (["--preset", "ngpt-small", "--model.n-layers", "2", "--steps", "20"], "ngpt-small"),
+        (["--preset", "ngpt-small", "--context", "64", "--steps", "20"], "ngpt-small"),
     ):
         config, said = plan(*words, "--data", str(DATA))
         assert CHOSE not in said

@@ -9,6 +9,7 @@ import pytest
 
 from spherelm import presets
 from spherelm.cli import main
+from spherelm.compare.charts import loss_over_tokens
 from spherelm.compare.comparison import tokens_to_reach
 from spherelm.compare.departures import departures
 from spherelm.compare.pair import claimed, configure
@@ -49,6 +50,16 @@ def test_speed_up_counts_tokens_and_time():
     by_name = {row.what: row for row in rows(made)}
     assert by_name["speed-up in tokens, one seed"].ngpt == "2.50"
     assert by_name["tokens to GPT's final loss"].gpt == f"{made.gpt.tokens:,}"
+
+
+@pytest.mark.parametrize("ahead", ["gpt", "ngpt"])
+def test_where_only_the_end_was_evaluated_nobody_needed_fewer_tokens(ahead):
+    made = comparison(**{"gpt": [2.0], "ngpt": [2.0], ahead: [1.5]})
+    assert made.crossing.speedup_tokens == 1
+    beginning, other = ("nGPT", "GPT") if ahead == "ngpt" else ("GPT was ahead: it", "nGPT")
+    wanted = f"{beginning} ended at 1.500, below {other}'s 2.000, with the same tokens"
+    assert verdict(made) == wanted
+    assert loss_over_tokens(made).span is None
 
 
 def test_gpt_may_be_ahead():

@@ -272,6 +272,7 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     (folder / "blank.txt").write_text("<|endoftext|>\n<|endoftext|>\n")
     (folder / "short.txt").write_text("one short document")
     (folder / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
+    (folder / "wide.txt").write_text("fine\n", encoding="utf-16")
     (folder / "broken.txt.gz").write_bytes(gzip.compress(TEXT.encode())[:-20])
     (folder / "fake.txt.xz").write_text("not compressed")
     (folder / "bad.jsonl").write_text('{"text": "a"}\n{"text": \n')
@@ -295,6 +296,10 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "empty validation": (["ok.txt", "--val", "empty.txt"], "there is no text in empty.txt"),
         "nothing to hold out": (["short.txt"], "too short to hold out a part of it, which takes"),
         "not UTF-8": (["latin.txt"], "latin.txt is not UTF-8 text: invalid continuation byte"),
+        "UTF-16": (
+            ["wide.txt"],
+            "in its first lines; convert it, or leave it out",
+        ),
         "truncated gzip": (["broken.txt.gz"], "cannot read broken.txt.gz: Compressed file ended"),
         "no xz": (["fake.txt.xz"], "cannot read fake.txt.xz"),
         "bad JSON": (["bad.jsonl"], "bad.jsonl line 2 is not JSON"),

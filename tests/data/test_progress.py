@@ -55,7 +55,7 @@ def test_a_tokenizer_is_trained_on_the_beginning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bar of that stage ends where enough has been read."""
-    prepare_corpus(tmp_path, count=400)
+    prepare_corpus(tmp_path, count=1200)  # far more than a file's buffer
     monkeypatch.setattr(preparing, "TOKENIZER_TEXT", 3000)
     seen: list[Progress] = []
     inputs = (str(tmp_path / "text.txt"),)
@@ -67,6 +67,26 @@ def test_a_tokenizer_is_trained_on_the_beginning(
     assert stages == ["reading for the tokenizer", "training the tokenizer", "tokenizing"]
     reading = [done for done in seen if done.stage == stages[0]]
     assert reading[-1].read >= (reading[-1].size or 0) > 2 * reading[0].read
+
+
+def test_a_log_has_a_line_every_minute(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr(verb.time, "monotonic", lambda: clock[0])
+    with verb._progress() as report:
+        for seconds, done in (
+            (59, Progress("reading for the tokenizer", 100, 1000)),
+            (1, Progress("reading for the tokenizer", 250, 1000)),
+            (30, Progress("tokenizing", 300, 1000, 50, 25)),
+            (30, Progress("tokenizing", 0, None, 4_000_000, 2_000_000)),
+        ):
+            clock[0] += seconds
+            report(done)
+    assert capsys.readouterr().err.splitlines() == [
+        "reading for the tokenizer, 25 % of the input",
+        "tokenizing, 2.0 M tokens",
+    ]
 
 
 def test_there_is_no_bar_where_nobody_looks(capsys: pytest.CaptureFixture[str]) -> None:

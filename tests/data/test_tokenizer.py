@@ -13,7 +13,9 @@ import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spherelm.data.tokenizer import ByteTokenizer, Tokenizer
+from spherelm.cli import main
+from spherelm.data.open import open_dataset
+from spherelm.data.tokenizer import ByteTokenizer, Tokenizer, same_ids
 from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
@@ -156,6 +158,28 @@ def test_the_end_of_a_document_can_be_named(files: Path) -> None:
     for path in (files / "bpe.json", files / "llama.model"):
         with pytest.raises(UserError, match=r"has no (token|piece) '<nope>'"):
             load_tokenizer(path, "<nope>")
+
+
+def test_the_name_of_one_trained_on_little_text_says_how_many_ids_it_has(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, out = tmp_path / "text.txt", tmp_path / "out"
+    text.write_text("".join(TEXT))
+    argv = ["prepare", str(text), "--train-tokenizer", "8000", "--out", str(out)]
+    for again in (False, True):
+        assert main(argv) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        made = open_dataset(out).tokenizer()
+        assert 257 < made.vocab_size < 8000
+        assert f"{out}: bpe-{made.vocab_size}, {made.vocab_size} ids" in said
+        assert f"too little for 8,000 tokens: the tokenizer has {made.vocab_size}" in said
+        assert ("(was complete)" in said) == again
+    assert isinstance(made, LibraryTokenizer)
+    before = LibraryTokenizer(made.content, "bpe-8000", made.end)  # as it was called before
+    before.save(tmp_path / "before")
+    loaded = load_tokenizer(tmp_path / "before")
+    assert (loaded.name, loaded.vocab_size) == ("bpe-8000", made.vocab_size)
+    assert same_ids(loaded, made)
 
 
 def test_training_is_repeatable_and_has_every_byte() -> None:

@@ -178,6 +178,7 @@ def _configs(root: Path) -> None:
     for name, content in {
         "words": "this is no toml",
         "open": "[model\n",
+        "tensor": "[parallel]\ntensor = 2\n",  # a good one, but not for one device
         "key": "[model]\nd_modle = 3\n",
         "section": "[modle]\nd_model = 3\n",
         "type": '[model]\nd_model = "wide"\n',

@@ -143,3 +143,33 @@ def test_ctrl_c_while_python_ends() -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("spherelm ")
+
+
+@pytest.mark.parametrize("before", [(), ("new/out",)])
+def test_ctrl_c_while_python_imports_leaves_no_folder(
+    before: tuple[str, ...], tmp_path: Path
+) -> None:
+    """Nothing is unwound then; a folder that was held, and is empty, goes all the same."""
+    for folder in before:
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "slow.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\nraise SystemExit(1)\n"
+    )
+    code = (
+        "from spherelm.cli import process\n"
+        "from spherelm.folders import kinds, place\n"
+        "process.take_over()\n"
+        "with place.results('new/out', kinds.REPORT):\n"
+        "    import slow\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=tmp_path,
+        preexec_fn=_heed_interrupts,
+    )
+    assert (done.returncode, done.stderr) == (130, "spherelm: interrupted\n")
+    assert not list(tmp_path.glob("**/.spherelm"))
+    assert (tmp_path / "new").exists() == bool(before)

@@ -192,11 +192,17 @@ def test_a_state_that_cannot_be_ours_is_named(
         resumed(run, dataset)
 
 
-def test_an_extended_run_says_so(run: Path, corpus: Path) -> None:
+def test_an_extended_run_says_so(
+    run: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     resume = ["train", "--out", str(run), "--data", str(corpus), "--resume", "auto"]
     assert main([*resume, "--steps", "16"]) == 0
     assert RunDir(run).read_config().train.steps == 16
+    capsys.readouterr()
     assert main(resume) == 0  # knows of the 16, and does nothing
+    said = capsys.readouterr().err
+    assert "all 16 steps were taken before; more are --steps N" in said
+    assert "finished" not in said
     assert len(read_metrics(run / "metrics.jsonl")) == 16
 
 

@@ -54,6 +54,21 @@ def test_a_comparison_and_a_plan_are_refused_too(
     assert "are free on this machine" in capsys.readouterr().err
 
 
+def test_a_plan_says_that_the_run_has_no_room_here(
+    tmp_path: Path,
+    corpus: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """It may be meant for several devices; what is measured of it here is smaller."""
+    monkeypatch.setattr("spherelm.training.report.plan.free_memory", lambda device: 3 << 20)
+    for layers, fits in ((2, True), (400, False)):
+        argv = flags(tmp_path / "run", corpus, model__n_layers=layers, train__batch_size=2)
+        assert main([*argv, "--dry-run"]) == 0
+        line = next(x for x in capsys.readouterr().out.splitlines() if x.startswith("memory"))
+        assert ("but 3.0 MiB are free here" not in line) == fits, line
+
+
 def little_memory() -> None:
     """What `ulimit -v` does: half a GiB more than is in use."""
     pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -21,8 +21,8 @@ CLUSTER_PRESETS = ("ngpt-0.5b-4k", "ngpt-1b-4k", "ngpt-7b-4k")
 class InfoFlags:
     """Parameters, FLOPs per token and training memory of a preset or of a run's configuration.
 
-    With --world-size: the estimated memory on each of so many GPUs, for the preset or, without
-    one, for the sizes people train on clusters.
+    With --world-size: the estimated memory on each of so many GPUs, for the preset or the file or,
+    without either, for the sizes people train on clusters.
 
         spherelm info --preset ngpt-0.5b-4k
         spherelm info --config runs/mine/config.toml
@@ -32,7 +32,7 @@ class InfoFlags:
     preset: str | None = None
     """A preset such as ngpt-0.5b-4k; `gpt-` or `ngpt-` may be left out and means nGPT."""
     config: str | None = None
-    """A TOML file whose fields replace the preset's, or, without one, the defaults."""
+    """A TOML file whose fields replace the preset's, or, without one, nano's, as in training."""
     data: str | None = None
     """Tokens whose vocabulary counts, as in training. Unset: the preset's or the TOML file's."""
     world_size: tuple[int, ...] = ()
@@ -43,12 +43,17 @@ class InfoFlags:
     def __post_init__(self) -> None:
         check_fields(self, "--")
 
+    @property
+    def called(self) -> str | None:
+        """What the configuration is called that was asked for."""
+        return self.config if self.preset is None else self.preset
+
 
 def main(argv: list[str]) -> int:
     flags = parse(InfoFlags, argv, "info", meant=_as_option)
     if flags.world_size:
         return _memory_by_gpus(flags)
-    called = flags.config if flags.preset is None else flags.preset
+    called = flags.called
     if called is None:
         raise UserError(
             "--preset or --config must be given (spherelm info --help lists the options)"
@@ -64,9 +69,10 @@ def _as_option(word: str) -> str | None:
 
 
 def _run(preset: str | None, flags: InfoFlags) -> RunConfig:
-    run = RunConfig() if preset is None else presets.get(preset)
+    run = presets.under(flags.config) if preset is None else presets.get(preset)
     if flags.config is not None:
-        run = read_toml(flags.config, run)
+        # The preset's warmup costs nothing, and may be longer than the run of the file.
+        run = read_toml(flags.config, override(run, {"optim.warmup_steps": 0}))
     if flags.data is None:
         return run
 
@@ -117,8 +123,14 @@ def _print(called: str, report: dict[str, Any]) -> None:
 def _memory_by_gpus(flags: InfoFlags) -> int:
     from spherelm.training.memory import training_memory
 
-    names = CLUSTER_PRESETS if flags.preset is None else (flags.preset,)
-    runs = {name: _run(name, flags) for name in names}
+    if flags.called is None:
+        runs = {name: _run(name, flags) for name in CLUSTER_PRESETS}
+    else:
+        runs = {flags.called: _run(flags.preset, flags)}
+    for run in runs.values():
+        for n in flags.world_size:
+            _check_shares(run, n)
+    what = "configuration" if flags.preset is None and flags.config is not None else "preset"
     memory = {
         name: {n: training_memory(run, n).total for n in flags.world_size}
         for name, run in runs.items()
@@ -127,8 +139,29 @@ def _memory_by_gpus(flags: InfoFlags) -> int:
         {"memory_bytes_per_gpu": memory},
         flags.json,
         lambda: print_table(
-            "estimated memory per GPU in GiB (FSDP2, the preset's micro-batch)",
-            [(name, *(f"{n / 2**30:.1f}" for n in row.values())) for name, row in memory.items()],
-            ["preset", *(f"{n} GPU{'s' if n > 1 else ''}" for n in flags.world_size)],
+            f"estimated memory per GPU in GiB (FSDP2, the {what}'s micro-batch)",
+            [(name, *(_in_gib(n) for n in row.values())) for name, row in memory.items()],
+            [what, *(f"{n} GPU{'s' if n > 1 else ''}" for n in flags.world_size)],
         ),
     )
+
+
+def _check_shares(run: RunConfig, world_size: int) -> None:
+    """Refuse a number of GPUs that training would refuse, too: a batch is shared in equal parts."""
+    groups = run.parallel.tensor * run.parallel.replicate
+    if world_size % groups:
+        raise UserError(
+            f"--world-size must be a multiple of parallel.tensor × parallel.replicate = {groups}, "
+            f"not {world_size}"
+        )
+    ranks = world_size // run.parallel.tensor
+    if run.train.batch_size % ranks:
+        raise UserError(
+            f"--world-size {world_size} does not go with train.batch_size = "
+            f"{run.train.batch_size}, which must be a multiple of {ranks}"
+        )
+
+
+def _in_gib(count: int) -> str:
+    """Bytes in GiB, with as many digits as tell small ones from nothing."""
+    return f"{count / 2**30:.{1 if count >= 2**30 else 3}f}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -43,12 +45,12 @@ def main(argv: list[str]) -> int:
     with _progress() as report:
         manifest, was_complete = prepare(config, report)
     result = {"out": flags.out, "was_complete": was_complete, **manifest}
-    return show(result, flags.json, lambda: _print(flags.out, manifest, was_complete))
+    return show(result, flags.json, lambda: _print(flags, manifest, was_complete))
 
 
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """A bar on stderr with the rate and the time left, where stderr is a terminal."""
+    """A bar on stderr with the rate and the time left; where it is no terminal, lines."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -60,7 +62,7 @@ def _progress() -> Iterator[Report]:
     )
     console = open_console(stderr=True)
     if not console.is_terminal:
-        yield lambda done: None
+        yield _lines()
         return
     with Progress(*columns, console=console, transient=True) as bar:
         bar.add_task("reading", total=None, made="")
@@ -80,11 +82,25 @@ def _progress() -> Iterator[Report]:
         yield report
 
 
-def _print(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
+def _lines() -> Report:
+    """A line on stderr every minute, for logs: nothing where it takes less."""
+    said = time.monotonic()
+
+    def report(done: Done) -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said < 60:
+            return
+        said = now
+        share = f", {100 * done.read / done.size:.0f} % of the input" if done.size else ""
+        made = f", {done.tokens / 1e6:,.1f} M tokens" if done.tokens else ""
+        print(f"{done.stage}{share}{made}", file=sys.stderr, flush=True)
+
+    return report
+
+
+def _print(flags: PrepareFlags, manifest: dict[str, Any], was_complete: bool) -> None:
     tokenizer = manifest["tokenizer"]
-    title = f"{out}: {tokenizer['name']}, {tokenizer['vocab_size']:,} ids"
-    train, val = (manifest["splits"].get(split, {}) for split in ("train", "val"))
-    cut = train.get("documents") and val.get("documents") == 0
+    title = f"{flags.out}: {tokenizer['name']}, {tokenizer['vocab_size']:,} ids"
     print_table(
         f"{title} (was complete)" if was_complete else title,
         [
@@ -97,5 +113,15 @@ def _print(out: str, manifest: dict[str, Any], was_complete: bool) -> None:
             for split, total in manifest["splits"].items()
         ],
         ("split", "documents", "tokens", "bytes of text", "bytes per token", "shards"),
-        caption="no document was held out whole: val is the end of the last one" if cut else None,
+        caption="; ".join(_remarks(flags, manifest)) or None,
     )
+
+
+def _remarks(flags: PrepareFlags, manifest: dict[str, Any]) -> Iterator[str]:
+    """What is not as one might think."""
+    train, val = (manifest["splits"].get(split, {}) for split in ("train", "val"))
+    if train.get("documents") and val.get("documents") == 0:
+        yield "no document was held out whole: val is the end of the last one"
+    asked, ids = flags.train_tokenizer, manifest["tokenizer"]["vocab_size"]
+    if asked is not None and ids < asked:
+        yield f"the text is too little for {asked:,} tokens: the tokenizer has {ids:,}"

@@ -36,6 +36,9 @@ def _interrupted(signum: int, frame: FrameType | None) -> None:
     """Ctrl-C: as ever, but in the midst of an import, which would fail in ways of its own."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
+            if (place := sys.modules.get("spherelm.folders.place")) is not None:
+                with contextlib.suppress(Exception):  # which may be the very one, half imported
+                    place.disown_all()
             os.write(2, b"spherelm: interrupted\n")
             os._exit(130)
         frame = frame.f_back

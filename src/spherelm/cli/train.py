@@ -18,7 +18,7 @@ from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
 from spherelm.errors import UserError
 from spherelm.flags import SHORT_FORMS, given, long_forms, parse, value_of
-from spherelm.model.config import Arch, ModelConfig
+from spherelm.model.config import ModelConfig
 
 if TYPE_CHECKING:
     from spherelm.data.dataset import TokenDataset
@@ -144,8 +144,6 @@ def _train(
     if flags.force:
         place.check_apart(out, [flags.config])
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
-    for note in notes:
-        reporter.note(note)
     result = train(
         run,
         dataset,
@@ -154,8 +152,11 @@ def _train(
         force=flags.force,
         reporter=reporter,
         init_from=source,
+        notes=notes,
     )
-    if result.finished:
+    if result.first_step == run.train.steps:
+        reporter.note(f"all {result.step} steps were taken before; more are --steps N")
+    elif result.finished:
         loss = "" if result.val_loss is None else f"validation loss {result.val_loss:.4f}, "
         reporter.note(f"finished: {loss}saved {result.checkpoint}")
     else:
@@ -237,7 +238,9 @@ def _base(argv: list[str]) -> _Base:
         return _Base(own, given(argv) | {WARMUP, VOCABULARY}, own, own)
     fields = given(argv)
     if last is None:
-        named = presets.get(preset) if preset else presets.get("nano", _arch(argv, toml))
+        named = (
+            presets.get(preset) if preset else presets.under(toml, value_of("--model.arch", argv))
+        )
     else:
         from spherelm.training.origin import config_after
 
@@ -250,13 +253,6 @@ def _base(argv: list[str]) -> _Base:
     whose = "the preset's" if last is None or preset else "the last run's"
     chooses = preset is None and last is None and "optim.lr" not in fields
     return _Base(config, fields, named, own, source, whose, chooses)
-
-
-def _arch(argv: list[str], toml: str | None) -> Arch:
-    """The architecture that is asked for without a preset."""
-    model = {} if toml is None else toml_values(toml).get("model")
-    of_file = model.get("arch") if isinstance(model, dict) else None
-    return "gpt" if (value_of("--model.arch", argv) or of_file) == "gpt" else "ngpt"
 
 
 def _start(argv: list[str], goes_on: bool) -> tuple[RunConfig | None, Saved | None]:

@@ -23,7 +23,8 @@ def loss_over_tokens(c: Comparison) -> Chart:
     span, crossing = None, "They differ by no more than seeds do."
     if (at := c.crossing) is not None:
         text = f"{at.speedup_tokens:.2f}\u00d7 fewer tokens"
-        span = Span(at.tokens / unit, at.second.tokens / unit, at.second.final_loss, text)
+        ends = at.tokens / unit, at.second.tokens / unit
+        span = Span(*ends, at.second.final_loss, text) if at.is_sooner else None
         needed = f"{at.tokens / unit:.3g} {name}"
         crossing = f"{at.first.name} reaches {at.second.name}'s final loss after {needed}."
     lines = [_losses(side, [t / unit for t, _ in side.curve]) for side in c.sides]

@@ -78,6 +78,11 @@ class Crossing:
         return self.second.tokens / self.tokens
 
     @property
+    def is_sooner(self) -> bool:
+        """Whether that factor is above 1.00: not so where the end alone was evaluated."""
+        return self.speedup_tokens >= 1.005
+
+    @property
     def speedup_seconds(self) -> float:
         """The same in time on this machine, where a step of nGPT takes longer."""
         return self.second.seconds_for(self.second.tokens) / self.first.seconds_for(self.tokens)

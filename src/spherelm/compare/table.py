@@ -49,6 +49,9 @@ def verdict(c: Comparison) -> str:
             f"nGPT at {c.ngpt.final_loss:.3f}"
         )
     beginning = "nGPT" if at.first.arch == "ngpt" else "GPT was ahead: it"
+    if not at.is_sooner:
+        ends = f"{at.first.final_loss:.3f}, below {at.second.name}'s {at.second.final_loss:.3f}"
+        return f"{beginning} ended at {ends}, with the same tokens"
     needed = f"{at.speedup_tokens:.2f}\u00d7 fewer tokens"
     return f"{beginning} reached {at.second.name}'s final loss with {needed}"
 

@@ -60,9 +60,10 @@ class WindowReader:
         self._firsts: NDArray[np.int64] = self._ends - np.array(per_shard, np.int64)
         self.n_windows = int(self._ends[-1])
         if self.n_windows == 0:
+            more = "hold out more of the text" if split.name == "val" else "use more text"
             raise UserError(
                 f"the {split.name} split has {split.n_tokens} tokens, too few for one context of "
-                f"{context} and its last target; use more text or a shorter context"
+                f"{context} and its last target; {more}, or use a shorter context"
             )
         if within_documents and any(shard.starts is None for shard in split.shards):
             raise UserError(

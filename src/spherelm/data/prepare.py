@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,10 +21,17 @@ import numpy as np
 
 from spherelm import records
 from spherelm.data import dataset, writer
-from spherelm.data.documents import PIECE, Piece
-from spherelm.data.encode import available_cores, cut_after, encode_batches, join
+from spherelm.data.documents import Piece
+from spherelm.data.encode import (
+    available_cores,
+    cut_after,
+    encode_batches,
+    encode_pieces,
+    join,
+)
 from spherelm.data.shards import smallest_dtype
 from spherelm.data.sources import PieceStream, Source, find_sources
+from spherelm.data.the_end import Place, Remembered, before_the_end, find_end, split_at
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.data.tokenizer_load import load_saved_tokenizer, load_tokenizer
 from spherelm.data.writer import Mark, OutputFolder, SplitWriter
@@ -52,7 +60,8 @@ class PrepareSettings:
     field: str = "text"
     """Field or column that holds the text."""
     val_fraction: Fraction | None = None
-    """Share of documents held out for validation, by their hash; 0.01 unless --val is given."""
+    """Share of documents held out for validation, by their hash, or where that holds out none, of
+    the end of the text; 0.01 unless --val is given."""
     val: tuple[str, ...] = ()
     """Inputs of their own for validation."""
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
@@ -134,6 +143,7 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
         named = load_tokenizer(config.tokenizer, config.end_of_document)
     train = find_sources(config.inputs, config.field, named)
     val = find_sources(config.val, config.field, named)
+    _check_apart(train, val)
     stream = PieceStream(train, val, config.fraction)
     settings = _settings(config, train, val)
     place.check_apart(config.out, [name for name in (*config.inputs, *config.val) if name != "-"])
@@ -157,6 +167,17 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
             _compare(config.out, before, settings)
         run = _Run(config, stream, dtype, OutputFolder(owner, settings, tokenizer), report)
         return Prepared(run.run(), was_complete=False)
+
+
+def _check_apart(train: list[Source], val: list[Source]) -> None:
+    """Refuse to validate on what is trained on, such as a file of a folder that is an input."""
+    trained = {os.path.realpath(source.name) for source in train}
+    for source in val:
+        if os.path.realpath(source.name) in trained:
+            raise UserError(
+                f"{source.name} is in --val and among the inputs: nothing could be learned of a "
+                "model from text that it was trained on; leave it out of one of them"
+            )
 
 
 def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:
@@ -242,17 +263,16 @@ def _tokenizer(
 
 
 def _training_texts(stream: PieceStream, report: Report) -> Iterator[str]:
-    """Texts to train a tokenizer on: never those held out."""
+    """Texts to train a tokenizer on: not those held out."""
     left, size = TOKENIZER_TEXT, stream.size
-    for piece, split in stream:
-        if split == "train":
-            yield piece.text
-            left -= len(piece.text)
-            # Of many files only the beginning is read: the end is where enough has been.
-            done = max(stream.position, (TOKENIZER_TEXT - left) * (size or 0) // TOKENIZER_TEXT)
-            report(Progress("reading for the tokenizer", done, size))
-            if left <= 0:
-                break
+    for piece in before_the_end(stream, stream.fraction):
+        yield piece.text
+        left -= len(piece.text)
+        # Of many files only the beginning is read: the end is where enough has been.
+        done = max(stream.position, (TOKENIZER_TEXT - left) * (size or 0) // TOKENIZER_TEXT)
+        report(Progress("reading for the tokenizer", done, size))
+        if left <= 0:
+            break
     report(Progress("training the tokenizer", 0, None))
 
 
@@ -273,6 +293,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.stamps = self.stream.stamps  # before any of it is read
+        self.remembered = Remembered()
         self.writers = {
             split: SplitWriter(self.folder, split, self.config.shard_tokens)
             for split in ("train", "val")
@@ -309,6 +330,7 @@ class _Run:
         batches: dict[str, list[Piece]] = {"train": [], "val": []}
         characters = {"train": 0, "val": 0}
         for piece, split in stream:
+            self.remembered.add(piece, split)
             for written in self.writers.values():  # what has been read must be what it was
                 at_its_end = stream.pieces_read == written.resume_at
                 if at_its_end and stream.digest != written.headers[-1].pieces_digest:
@@ -327,24 +349,27 @@ class _Run:
                 yield Mark(split, stream.pieces_read, stream.digest), batch
 
     def _hold_out_the_end(self) -> None:
-        """No document fell to validation, as with one long text: its end is held out instead.
+        """No document fell to validation, as with one text: the end is held out instead.
 
-        The wanted share is taken in whole pieces, at most from what the last shard would hold.
+        At most what the last shard would hold is. Of a text of very many pieces, whole ones are.
         """
         train, val = self.writers["train"], self.writers["val"]
         if not train.held:
             return  # a run that stopped after its last shard has already done it
         whole = join(train.held)
-        n_pieces = len(whole.ends)
-        wanted = max(1, round(self.stream.fraction * self.stream.count["train"]))
-        kept = max(n_pieces - wanted, 0 if train.headers else 1)
-        if kept == n_pieces:
-            raise UserError(
-                f"the input is one document of {whole.text_bytes.sum():,} bytes, too short to hold "
-                f"out a part of it, which takes more than {PIECE:,} characters; give --val FILE, "
-                "or --val-fraction 0 for no validation"
-            )
-        head, tail = cut_after(whole, kept)
-        train.held = [head] if kept else []
+        n_pieces, n_all = len(whole.ends), self.stream.count["train"]
+        pieces = self.remembered.pieces
+        if pieces is None:
+            end = Place(max(1, n_all - max(1, round(self.stream.fraction * n_all))), 0)
+        else:
+            end = find_end(pieces, self.stream.fraction)
+        if end.piece < n_all - n_pieces:  # in a shard that is written
+            end = Place(n_all - n_pieces, 0)
+        head, tail = cut_after(whole, end.piece - (n_all - n_pieces))
+        if pieces is not None and end.character:
+            halves = split_at(pieces[end.piece], end.character)
+            first, second = cut_after(encode_pieces(self.folder.tokenizer, self.dtype, halves), 1)
+            head, tail = join([head, first]), join([second, cut_after(tail, 1)[1]])
+        train.held = [head] if len(head.ends) else []
         if not val.headers:
             val.add(tail, Mark("val", self.stream.pieces_read, self.stream.digest))

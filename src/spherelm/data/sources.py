@@ -190,7 +190,10 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
                 yield line.removeprefix("\ufeff") if number == 1 else line
             text.detach()  # else it would close stdin
     except UnicodeDecodeError as error:
-        raise UserError(f"{name} is not UTF-8 text: {error.reason} after line {number}") from None
+        where = f"after line {number}" if number else "in its first lines"
+        raise UserError(
+            f"{name} is not UTF-8 text: {error.reason} {where}; convert it, or leave it out"
+        ) from None
     except Exception as error:
         # ZstdError belongs to a package that may not be there.
         damage = (EOFError, OSError, lzma.LZMAError, zlib.error)
@@ -232,8 +235,14 @@ class JsonlFile(_File):
             try:
                 values = records.parse_value(line, self.path)
             except records.Damaged:
-                raise UserError(f"{self.path} line {number} is not JSON") from None
-            values = values if isinstance(values, dict) else {}
+                raise UserError(
+                    f"{self.path} line {number} is not JSON; each line must be an object"
+                ) from None
+            if not isinstance(values, dict):
+                raise UserError(
+                    f"{self.path} line {number} has no text: it must be an object, such as "
+                    f'{{"{self.field}": "..."}}'
+                )
             text = values.get(self.field)
             if not isinstance(text, str):
                 fields = ", ".join(values) or "none"

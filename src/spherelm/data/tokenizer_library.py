@@ -133,7 +133,10 @@ class LibraryTokenizer(FileTokenizer):
 
 
 def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
-    """A byte-level BPE, GPT-2's kind, learned from `texts`; id 0 ends a document."""
+    """A byte-level BPE, GPT-2's kind, learned from `texts`; id 0 ends a document.
+
+    It has `vocab_size` ids, or fewer where nothing is left to join; its name says how many.
+    """
     library = _library()
     alphabet = library.pre_tokenizers.ByteLevel.alphabet()
     smallest = len(alphabet) + 1
@@ -150,7 +153,7 @@ def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
-    return LibraryTokenizer(tokenizer.to_str(), f"bpe-{vocab_size}", END_OF_TEXT)
+    return LibraryTokenizer(tokenizer.to_str(), f"bpe-{tokenizer.get_vocab_size()}", END_OF_TEXT)
 
 
 def _library() -> Any:

@@ -189,7 +189,12 @@ def held(folder: Path, holder: Holder | None) -> Held:
 
 def holds(folder: Path) -> bool:
     """Whether this very process holds `folder`."""
-    return any(o.folder == folder and o._descriptor is not None for o in list(_owners))
+    return any(owner.folder == folder for owner in all_held())
+
+
+def all_held() -> list[Owner]:
+    """What this very process holds."""
+    return [owner for owner in list(_owners) if owner._descriptor is not None]
 
 
 # ------------------------------------------------------------------ alive or dead

@@ -86,8 +86,9 @@ def build_state(
 
 
 def check_data(run: RunConfig, dataset: TokenDataset) -> None:
-    """Refuse a data set that the model cannot learn from."""
-    WindowReader(dataset.train, run.model.context, run.data.within_documents)
+    """Refuse a data set that the model cannot learn from, or not be evaluated on."""
+    for split in (dataset.train, dataset.val) if dataset.has_val else (dataset.train,):
+        WindowReader(split, run.model.context, run.data.within_documents)
     if dataset.vocab_size > run.model.vocab_size:
         raise UserError(
             f"the data has a vocabulary of {dataset.vocab_size}, but model.vocab_size is "

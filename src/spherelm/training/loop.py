@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import math
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,8 @@ class TrainResult:
     val_loss: float | None
     checkpoint: Path | None
     stopped_by: signal.Signals | None = None
+    first_step: int = field(default=0, compare=False)
+    """The step that it went on from: a run has the same end wherever it was interrupted."""
 
 
 @dataclass
@@ -90,10 +92,12 @@ def train(
     force: bool = False,
     reporter: Reporter | None = None,
     init_from: Saved | None = None,
+    notes: Sequence[str] = (),
 ) -> TrainResult:
     """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes.
 
     A new run begins with the weights of `init_from`, if that is given, else with random ones.
+    `notes` on the configuration are said once nothing can be refused any more.
 
     A run is only gone on with under the configuration that it began with, as far as that decides
     its numbers, and on the same data; config.toml then says what has changed, such as its steps.
@@ -127,16 +131,16 @@ def train(
             processes.together(lambda: check_fits(run, processes.device, processes.world_size))
             reporter = reporter if reporter is not None and processes.is_main else Reporter()
             state = build_state(run, dataset, processes, origin)
-            if origin is not None:
-                reporter.note(f"beginning with the weights of {origin.folder}")
+            said = [*notes, *([f"beginning with the weights of {origin.folder}"] if origin else ())]
             if processes.from_main(claim.take):
-                for note in restore(state, dataset, run_dir, processes, resume == "strict"):
-                    reporter.note(note)
+                said += restore(state, dataset, run_dir, processes, resume == "strict")
                 processes.from_main(lambda: claim.go_on(run))
             else:
                 tokenizer = dataset.path / "tokenizer"
                 began = origin.as_record() if origin else None
                 processes.from_main(lambda: claim.create(run, tokenizer, launch, began))
+            for note in said:
+                reporter.note(note)
             return Trainer(state, dataset, run_dir, processes, reporter).run_to_end()
 
 
@@ -206,6 +210,7 @@ class Trainer:
             val_loss=state.val_loss,
             checkpoint=checkpoints.latest(self.run_dir.checkpoints),
             stopped_by=self.stop.signal,
+            first_step=self.first_step,
         )
 
     def _due(self, every: int | None) -> bool:

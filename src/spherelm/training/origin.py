@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -118,9 +119,10 @@ def check_start(run: RunConfig, dataset: TokenDataset, source: Saved) -> None:
     other = foreign_tokens(dataset, tokenizer)
     if other is not None:
         spec = source.tokenizer_folder if source.tokenizer_folder.is_dir() else tokenizer.name
+        command = f"spherelm prepare ... --tokenizer {shlex.quote(str(spec))}"
         raise UserError(
             f"{source.run_root} reads tokens of {tokenizer.name}, and {dataset.path} holds tokens "
-            f"of {other}; make them with `spherelm prepare ... --tokenizer {spec}`"
+            f"of {other}; make them with `{command}`"
         )
 
 

@@ -7,6 +7,7 @@ again. What decides a run's numbers must stay as it was.
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -151,7 +152,7 @@ def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> Non
         if own.fingerprint != dataset.tokenizer().fingerprint:
             raise UserError(
                 f"{dataset.path} was not made by the tokenizer of {run_dir.root} ({own.name}); "
-                f"prepare it with --tokenizer {run_dir.tokenizer}"
+                f"prepare it with --tokenizer {shlex.quote(str(run_dir.tokenizer))}"
             )
 
 

@@ -32,6 +32,8 @@ ROWS = (
     row(f"{TRAIN} --model.n-kv-heads 3", says="model.n_kv_heads must divide model.n_heads"),
     row(f"{TRAIN} --model.vocab-size 30", says="model.vocab_size is 30"),
     row(f"{TRAIN} --model.context 100000", says="too few for one context"),
+    row(f"{TRAIN} --model.context 3000", says="the val split has 2415 tokens, too few for one"),
+    row(f"{TRAIN} --model.context 3000 --dry-run", says="hold out more of the text, or use a"),
     row(f"{TRAIN} --optim.weight-decay 0.1", says="optim.weight_decay must be 0 for nGPT"),
     row(f"{TRAIN} --optim.warmup-steps 50", says="optim.warmup_steps must be below train.steps"),
     row(f"{TRAIN} --parallel.tensor 2", says="start several with torchrun"),
@@ -45,6 +47,16 @@ ROWS = (
         says="data.within_documents needs to know where documents start",
     ),
     row("train --preset debug --out run --data data --device cpu", says="already holds a run"),
+    # what was chosen, and the weights that are begun with, are said of a run that begins
+    row("train --context 16 --out run --data data --device cpu", says="already holds a run"),
+    row("train --context 16 --out full --data data --device cpu", says="full holds mine.txt"),
+    row("train --context 16 --out text.txt --data data --device cpu", says="is a file; --out"),
+    row("train --context 16 --out text.txt/new --data data --device cpu", says="cannot write"),
+    row(f"{START} --out text.txt/new".replace(" --out new", ""), says="cannot write"),
+    row(
+        "train --preset nano --steps 5 --context 16 --out run --data data",
+        says="already holds a run",
+    ),
     row(
         "train --preset debug --out full --data data --resume auto",
         says="full holds mine.txt, which",
@@ -63,6 +75,7 @@ ROWS = (
     row(f"{START} --config configs/key.toml", says="unknown key model.d_modle"),
     row("train --init-from run --data bpe --out new", says="--tokenizer run/tokenizer`"),
     row("train --init-from hf --data bpe --out new", says="--tokenizer hf`"),
+    row("train --data data --out new --init-from", "bpe run", says="'bpe run/tokenizer'`"),
     row("train --init-from run --data nanogpt --out new", says="an unknown tokenizer"),
     row("train --data data --out new --init-from", "run without tokenizer", says="no tokenizer"),
     row("train --init-from run --data data --out run --force", says="is an input, too"),

@@ -16,10 +16,10 @@ from spherelm.config_io import override, to_dict, to_toml
 from spherelm.console import format_count, format_flops, format_seconds
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import WindowReader
-from spherelm.free_memory import gib
+from spherelm.free_memory import free_memory, gib
 from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.ops.device import choose_device, in_precision, uses_bf16
-from spherelm.training.build import build_model
+from spherelm.training.build import build_model, check_data
 from spherelm.training.memory import check_fits, training_memory
 
 
@@ -40,7 +40,7 @@ def print_plan(
         "FLOPs per token": format_flops(plan["flops_per_token"]),
         "tokens": f"{format_count(plan['tokens'])}, {plan['epochs']:.2f} epochs of the data",
         "FLOPs of the run": format_flops(plan["flops"]),
-        "memory": f"{gib(plan['training_memory_bytes'])} on one device",
+        "memory": _memory(plan["training_memory_bytes"], plan["free_memory_bytes"]),
         "expected time": f"{format_seconds(plan['expected_seconds'])} on {plan['device']}, "
         f"{format_count(plan['tokens_per_second'])} tokens/s",
     }
@@ -52,6 +52,7 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
     """The numbers of a plan."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
+    check_data(run, dataset)
     windows = WindowReader(dataset.train, run.model.context).n_windows
     speed = measure_speed(run, device)
     per_token = flops_per_token(run.model)
@@ -63,10 +64,17 @@ def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
         "epochs": run.train.steps * run.train.batch_size / windows,
         "flops": per_token * tokens,
         "training_memory_bytes": training_memory(run).total,
+        "free_memory_bytes": free_memory(device),
         "device": str(device),
         "tokens_per_second": speed,
         "expected_seconds": tokens / speed,
     }
+
+
+def _memory(needed: int, free: int | None) -> str:
+    """What one device needs; a run for several may be planned where there is less."""
+    here = f", but {gib(free)} are free here" if free is not None and free < needed else ""
+    return f"{gib(needed)} on one device{here}"
 
 
 PASSES = 3
