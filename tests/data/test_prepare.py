@@ -22,6 +22,7 @@ from spherelm.data import prepare as prepare_module
 from spherelm.data.dataset import TokenSplit
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
+from spherelm.data.sources import find_sources
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.errors import UserError
 
@@ -331,6 +332,18 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "stdin twice": (["-", "--val", "-"], "stdin (-) can be read once"),
         "stdin to train on": (["-", "--train-tokenizer", "300"], "stdin (-) can be read once"),
     }
+
+
+def test_of_a_folder_nothing_hidden_is_read(tmp_path: Path) -> None:
+    """As by a glob; the folder itself may be hidden."""
+    folder = tmp_path / ".notes"
+    for name in ("b.txt", "a/c.md", ".venv/lib/LICENSE.txt", "a/.draft.txt", "a/picture.png"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("text")
+    found = [source.name for source in find_sources([str(folder)])]
+    assert found == [str(folder / "a" / "c.md"), str(folder / "b.txt")]
+    glob = [source.name for source in find_sources([f"{folder}/**/*.txt"])]
+    assert glob == [str(folder / "b.txt")]
 
 
 def test_bad_input_is_refused_in_one_line_and_nothing_is_written(

@@ -108,7 +108,7 @@ def _files(given: str) -> list[Path]:
     """A file, the readable files of a folder, or the matches of a glob."""
     path = Path(given)
     if path.is_dir():
-        files = [p for p in sorted(path.rglob("*")) if p.is_file() and _kind(p) in IN_FOLDERS]
+        files = [p for p in _visible(path) if p.is_file() and _kind(p) in IN_FOLDERS]
         if not files:
             raise UserError(
                 f"folder {given} holds no {', '.join(IN_FOLDERS)} files; name others by a glob "
@@ -121,6 +121,13 @@ def _files(given: str) -> list[Path]:
     if not files:
         raise UserError(f"no file matches {given}")
     return files
+
+
+def _visible(folder: Path) -> list[Path]:
+    """All that is inside, sorted; as by a glob, nothing whose name begins with a dot, such as an
+    environment's."""
+    inside = ((path, path.relative_to(folder).parts) for path in sorted(folder.rglob("*")))
+    return [path for path, parts in inside if not any(part.startswith(".") for part in parts)]
 
 
 def _kind(path: Path) -> str:
