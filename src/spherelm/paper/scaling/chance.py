@@ -41,28 +41,24 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     every = [runs for each in settings(records).values() for runs in each if len(runs) > 1]
     if not every:
         return
+    found = sorted(noises(records).items(), key=lambda each: place(*each[0]))
     told = "; ".join(
         f"{noise.deviation:.3f} at {size} and {thousands(context)} ({noise.freedom} degrees of "
         "freedom)"
-        for (size, context), noise in sorted(
-            noises(records).items(), key=lambda found: place(*found[0])
-        )
+        for (size, context), noise in found
     )
     yield (
         "What seeds do: the settings that were run with several. Intervals and the columns 'by "
         "chance' on this page take one standard deviation for all arms of a size and context, that "
         f"of these settings together: {told}."
     )
-    rows = (
-        [*setting(runs[0]), str(len(runs)), f"{statistics.fmean(losses):.3f}", _deviation(losses)]
-        for runs in every
-        for losses in [[run.loss for run in runs]]
-    )
-    yield markdown.table((*SETTING, "seeds", "mean", "deviation"), rows)
+    yield markdown.table((*SETTING, "seeds", "mean", "deviation"), map(_row, every))
 
 
-def _deviation(losses: Sequence[float]) -> str:
-    return f"{statistics.stdev(losses):.3f}"
+def _row(runs: Sequence[Record]) -> list[str]:
+    losses = [run.loss for run in runs]
+    spread = f"{statistics.fmean(losses):.3f}", f"{statistics.stdev(losses):.3f}"
+    return [*setting(runs[0]), str(len(runs)), *spread]
 
 
 def cells(changed: Runs, unchanged: Runs, noise: Noise | None) -> list[str]:
