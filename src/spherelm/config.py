@@ -167,6 +167,17 @@ class ParallelConfig:
     def __post_init__(self) -> None:
         check_fields(self, "parallel.")
 
+    def shards(self, world_size: int) -> int:
+        """Of so many processes: how many share the weights of a group, tensor parallelism apart."""
+        share = self.tensor * self.replicate
+        if world_size % share:
+            raise UserError(
+                f"parallel.tensor × parallel.replicate = {share} must divide the number of "
+                f"processes, which is {world_size}"
+                + ("; start several with torchrun" if world_size == 1 else "")
+            )
+        return world_size // share
+
 
 @dataclass(frozen=True)
 class RunConfig:

@@ -148,13 +148,7 @@ def _memory_by_gpus(flags: InfoFlags) -> int:
 
 def _check_shares(run: RunConfig, world_size: int) -> None:
     """Refuse a number of GPUs that training would refuse, too: a batch is shared in equal parts."""
-    groups = run.parallel.tensor * run.parallel.replicate
-    if world_size % groups:
-        raise UserError(
-            f"--world-size must be a multiple of parallel.tensor × parallel.replicate = {groups}, "
-            f"not {world_size}"
-        )
-    ranks = world_size // run.parallel.tensor
+    ranks = run.parallel.replicate * run.parallel.shards(world_size)
     if run.train.batch_size % ranks:
         raise UserError(
             f"--world-size {world_size} does not go with train.batch_size = "

@@ -48,7 +48,7 @@ class Processes:
         """For messages of a thread that writes a checkpoint while training goes on."""
         self._watch: Watch | None = None
         if not self.distributed:
-            self._shards(parallel)
+            parallel.shards(self.world_size)
         else:
             self._watch = Watch(parallel.timeout, parallel.start_timeout)
             try:
@@ -74,7 +74,7 @@ class Processes:
         start = timedelta(seconds=parallel.start_timeout)
         store = PrefixStore(corner, _connect(start, host=self.rank == 0))
         agree(store, self.rank, self.world_size, alike, parallel.start_timeout)
-        shards = self._shards(parallel)
+        shards = parallel.shards(self.world_size)
         assert self._watch is not None
         self._watch.join(PrefixStore(corner, _connect(start)), self.rank, self.world_size)
         # Torch's own limit comes after ours, which can say more than that a message did not come.
@@ -104,16 +104,6 @@ class Processes:
         """Note that we have come here, as all others will (see `Watch.at`)."""
         if self._watch is not None:
             self._watch.at(what, long, waits)
-
-    def _shards(self, parallel: ParallelConfig) -> int:
-        share = parallel.tensor * parallel.replicate
-        if self.world_size % share:
-            raise UserError(
-                f"parallel.tensor × parallel.replicate = {share} must divide the number of "
-                f"processes, which is {self.world_size}"
-                + ("" if self.distributed else "; start several with torchrun")
-            )
-        return self.world_size // share
 
     @property
     def distributed(self) -> bool:

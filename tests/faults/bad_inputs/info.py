@@ -18,5 +18,5 @@ ROWS = (
     row("info --world-size 2 x", says="--world-size"),
     row("info --preset debug --world-size 0 2", says="--world-size must be"),
     row("info --preset debug --world-size 8 3", says="--world-size 3 does not go with train.batch"),
-    row("info --config configs/tensor.toml --world-size 9", says="× parallel.replicate = 2, not 9"),
+    row("info --config configs/tensor.toml --world-size 9", says="processes, which is 9"),
 )
