@@ -10,7 +10,7 @@ from spherelm.paper.ablations import COLUMNS, TABLES, Ablation, Table
 from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import chance
 from spherelm.paper.scaling.best import setting_of, size_of
-from spherelm.paper.scaling.chance import Noises, Runs, noises
+from spherelm.paper.scaling.chance import Runs, noises
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
@@ -33,17 +33,21 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
         if record.finished:
             runs = settings.setdefault(setting, {}).setdefault(variant, {})
             runs[record.config.train.seed] = record
+    chances = noises(records)
     for variants in settings.values():
         unchanged = variants.pop("", {})
         if unchanged and variants:
-            yield from _of_setting(unchanged, variants, noises(records))
+            run = next(iter(unchanged.values())).config
+            noise = chances.get((size_of(run), run.model.context))
+            yield from _of_setting(unchanged, variants, noise)
 
 
-def _of_setting(unchanged: Runs, variants: Mapping[str, Runs], noises: Noises) -> Iterator[str]:
+def _of_setting(
+    unchanged: Runs, variants: Mapping[str, Runs], noise: Noise | None
+) -> Iterator[str]:
     run = next(iter(unchanged.values()))
     model = run.config.model
     s_z, alpha = (model.resolve_scale(name).init for name in ("s_z", "alpha_attn"))
-    noise = noises.get((size_of(run.config), model.context))
     yield (
         f"Ablations of nGPT with {millions(run.tokens)} tokens in {thousands(model.context)} "
         f"context. Where a row does not change it, s_z starts at {s_z:g} and α at {alpha:g}, in "
