@@ -14,7 +14,7 @@ from spherelm.cli import main
 from spherelm.config_io import override, to_dict
 from spherelm.measured import recommend as rule
 from spherelm.measured.settings import Setting, gather
-from spherelm.paper.scaling.grid import Point
+from spherelm.paper.scaling.point import Point
 from spherelm.runs.run_dir import RunDir
 
 DATA = Path(__file__).parents[1] / "compat" / "data"

@@ -15,7 +15,8 @@ from spherelm.measured import settings
 from spherelm.measured.settings import gather, kind_of, measured, read, recipe_of, to_json
 from spherelm.paper import store
 from spherelm.paper.scaling import settings as of_records
-from spherelm.paper.scaling.grid import GRID, Point
+from spherelm.paper.scaling.grid import GRID
+from spherelm.paper.scaling.point import Point
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "`spherelm reproduce scaling --redraw` writes it again"

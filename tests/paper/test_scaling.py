@@ -14,8 +14,9 @@ from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
-from spherelm.paper.scaling import arms, best, grid, page
-from spherelm.paper.scaling.grid import GRID, Point
+from spherelm.paper.scaling import arms, best, grid, identity, page
+from spherelm.paper.scaling.grid import GRID
+from spherelm.paper.scaling.point import SMALL, TOKENS_PER_STEP, Point
 from spherelm.plots import svg
 
 ROOT = Path(__file__).parents[2]
@@ -31,7 +32,7 @@ def made_up(folder: Path, point: Point, loss: float, finished: bool = True) -> N
     (target / "config.toml").write_text(to_toml(config))
     half, whole = config.train.steps // 2, config.train.steps
     lines = [
-        {"step": step, "tokens": step * grid.TOKENS_PER_STEP, "val_loss": value}
+        {"step": step, "tokens": step * TOKENS_PER_STEP, "val_loss": value}
         for step, value in ((half, loss + 0.5), (whole if finished else half + 1, loss))
     ]
     (target / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -39,7 +40,7 @@ def made_up(folder: Path, point: Point, loss: float, finished: bool = True) -> N
 
 
 def tokens(millions: int) -> int:
-    return Point("gpt", millions).steps * grid.TOKENS_PER_STEP
+    return Point("gpt", millions).steps * TOKENS_PER_STEP
 
 
 # --- the grid ------------------------------------------------------------------------------------
@@ -53,8 +54,8 @@ def test_every_run_has_a_name_of_its_own_and_a_sound_configuration() -> None:
         assert run.train.steps * 65_536 == pytest.approx(point.millions * 1e6, rel=2e-3)
         assert run.optim.schedule == point.schedule
         if not point.variant:
-            assert best.arm_of(run) == point.arm
-        assert best.variant_of(point.id) == point.variant
+            assert identity.arm_of(run) == point.arm
+        assert identity.variant_of(point.id) == point.variant
 
 
 def test_the_baseline_is_not_handicapped() -> None:
@@ -80,7 +81,7 @@ def test_names_are_chosen_by_pattern() -> None:
 def test_tuned_values_carry_over_to_other_sizes() -> None:
     small, large = (
         Point("gpt", 92, size=size, tuned=(("init", 0.5), ("final", 0.1))).config()
-        for size in (grid.SMALL, "12x768")
+        for size in (SMALL, "12x768")
     )
     assert small.model.init_std == pytest.approx(0.5 / math.sqrt(512))
     assert large.model.init_std == pytest.approx(0.5 / math.sqrt(768))
@@ -95,9 +96,9 @@ def test_every_arm_is_tuned_by_as_many_runs() -> None:
         for arm in arms.LEADERS
     }
     assert len(set(counts.values())) == 1, counts
-    plain = [p for p in GRID if p.size == grid.SMALL and not p.variant]
+    plain = [p for p in GRID if p.size == SMALL and not p.variant]
     for pair in (arms.BOTH, arms.LEADERS[2:]):
-        one, other = ({best.setting_of(p.id)[0] for p in plain if p.arm == arm} for arm in pair)
+        one, other = ({identity.setting_of(p.id)[0] for p in plain if p.arm == arm} for arm in pair)
         assert len(one) == len(other), pair
 
 
@@ -156,12 +157,12 @@ def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> 
     made_up(folder, Point("gpt-tied", 46), 4.3)  # GPT itself was not run
     paths = page.redraw(tmp_path)
     text = (tmp_path / page.PAGE).read_text()
-    table = text.partition("What one change does")[2].partition("Every run")[0]
+    table = text.partition("What a change does")[2].partition("Every run")[0]
     rows = [line.split(" | ")[3:] for line in table.splitlines() if line.startswith("| 8x512")]
-    assert [row[:2] + row[4:6] for row in rows] == [
-        ["nGPT", "wsd", "**+0.150**", "0.126"],
-        ["nGPT, s_z 20", "linear", "+0.010", "0.126"],
-        ["nGPT, tied embeddings", "linear", "-0.010", "0.126"],
+    assert [[*row[:2], row[3], *row[5:7]] for row in rows] == [
+        ["nGPT", "linear", "wsd", "**+0.150**", "0.126"],
+        ["nGPT", "linear", "s_z 20", "+0.010", "0.126"],
+        ["nGPT", "linear", "tied embeddings", "-0.010", "0.126"],
     ]
     for figure in page.Data.read(tmp_path).figures():
         assert [line.label for line in figure.series] == ["nGPT"]
@@ -181,6 +182,37 @@ def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> Non
     (found,) = best.best_settings(store.read(tmp_path))
     assert {run.config.optim.lr for run in found.runs} == {4e-3}
     assert found.loss == pytest.approx(4.1)
+
+
+@pytest.mark.parametrize(("alone", "lr"), [(3.97, 4e-3), (3.9, 2e-3)])
+def test_one_seed_wins_against_several_by_more_than_chance_alone(
+    tmp_path: Path, alone: float, lr: float
+) -> None:
+    """A deviation of 0.01 from two degrees of freedom: by chance 0.041."""
+    for seed, loss in enumerate((4.0, 3.99, 4.01)):
+        made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
+    made_up(tmp_path, Point("gpt", 92, lr=2e-3), alone)
+    (found,) = best.best_settings(store.read(tmp_path))
+    assert {run.config.optim.lr for run in found.runs} == {lr}
+
+
+def test_a_change_is_told_beside_the_nearest_run_without_it(tmp_path: Path) -> None:
+    """Two values are compared with the first one alone, where that was run."""
+    folder = tmp_path / "data" / "scaling"
+    quick, wide = ("momentum", 0.9), ("init", 0.45)
+    for tuned, loss in (((), 4.1), ((quick,), 3.97), ((quick, wide), 3.95), ((wide,), 4.04)):
+        made_up(folder, Point("gpt-qk-muon", 46, tuned=tuned), loss)
+    made_up(folder, Point("ngpt", 92), 3.65)
+    made_up(folder, Point("ngpt", 92, tuned=(("s_z", 1.0), ("alpha", 0.4))), 3.72)
+    page.redraw(tmp_path)
+    table = (tmp_path / page.PAGE).read_text().partition("What a change does")[2]
+    rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| 8x512")]
+    assert [[row[3], row[6], row[8]] for row in rows[:4]] == [
+        ["GPT, QK-norm, Muon", "init 0.45", "-0.060"],
+        ["GPT, QK-norm, Muon", "momentum 0.9", "-0.130"],
+        ["GPT, QK-norm, Muon, momentum 0.9", "init 0.45", "-0.020"],
+        ["nGPT", "s_z 1, alpha 0.4", "+0.070"],
+    ]
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ from spherelm.paper import store
 from spherelm.paper.ablations import TABLES, ablate
 from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import best, page, settings
-from spherelm.paper.scaling.grid import GRID, Point
+from spherelm.paper.scaling.grid import GRID
+from spherelm.paper.scaling.point import Point
 from tests.paper.test_scaling import made_up
 
 ROWS = [row.name for table in TABLES.values() for row in table if row.name != "baseline"]

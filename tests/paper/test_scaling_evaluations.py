@@ -17,7 +17,7 @@ from spherelm.errors import UserError
 from spherelm.eval.tasks import AVERAGED
 from spherelm.paper import tiny_tasks
 from spherelm.paper.scaling import page
-from spherelm.paper.scaling.grid import Point, rehearsed
+from spherelm.paper.scaling.point import Point, rehearsed
 
 pytest.importorskip("lm_eval")
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from spherelm.paper.scaling import figures, needed, page, times
-from spherelm.paper.scaling.grid import Point
 from spherelm.paper.scaling.needed import Ends
+from spherelm.paper.scaling.point import Point
 from spherelm.paper.store import read
 from tests.paper.test_scaling import LAW, made_up, tokens
 from tests.paper.test_scaling_times import A_STEP

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from spherelm.paper.scaling import page
-from spherelm.paper.scaling.grid import Point
+from spherelm.paper.scaling.point import Point
 from tests.paper.test_scaling import LAW, made_up, tokens
 
 

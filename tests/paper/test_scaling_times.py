@@ -15,7 +15,7 @@ from spherelm.ops.choose import Choice
 from spherelm.optim.muon import MuonAndAdamW
 from spherelm.paper.scaling import page, times
 from spherelm.paper.scaling.arms import MAIN
-from spherelm.paper.scaling.grid import Point, rehearsed
+from spherelm.paper.scaling.point import Point, rehearsed
 from spherelm.paper.scaling.times import StepTime
 from tests.paper.test_scaling import BUDGETS, LAW, made_up, tokens
 

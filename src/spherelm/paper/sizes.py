@@ -26,7 +26,8 @@ from spherelm.paper.points import (
     MODELS,
     Point,
 )
-from spherelm.paper.scaling import arms, grid
+from spherelm.paper.scaling import arms
+from spherelm.paper.scaling import point as study
 from spherelm.paper.size import CONTEXT_TOKENS, Shape, Size
 
 SLOW_ALPHA = 0.1
@@ -131,9 +132,9 @@ DEBUG = dataclasses.replace(
 # --- small ---------------------------------------------------------------------------------------
 
 
-def _study_point(size: Size, point: Point) -> grid.Point:
+def _study_point(size: Size, point: Point) -> study.Point:
     lr = arms.ARMS[point.arch].lr
-    return grid.Point(
+    return study.Point(
         point.arch,
         size.budgets[point.budget],
         lr=None if point.rate == 1 else float(f"{lr * point.rate:.6g}"),
@@ -158,7 +159,7 @@ def _small_id(size: Size, point: Point) -> str:
 SMALL = Size(
     name="small",
     what="8 layers of 512, the model of the study, and 12 of 640; one GPU, your own text",
-    models={"0.5B": grid.SHAPES[grid.SMALL], "1B": Shape(12, 640, 10)},
+    models={"0.5B": study.SHAPES[study.SMALL], "1B": Shape(12, 640, 10)},
     contexts=CONTEXT_TOKENS,
     budgets={"25k": 46, "50k": 92, "100k": 184, "200k": 368},
     configure=_small,

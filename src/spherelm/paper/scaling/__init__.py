@@ -1,11 +1,13 @@
 """The study: how many fewer tokens nGPT needs than a GPT that was tuned with the same care.
 
 arms         ways to train, and recipes that change one thing of them
+point        one run: its whole configuration
 grid         which runs: arms, budgets, contexts, schedules, rates, seeds
 runner       trains them as `paper.runner` trains all grids
 times        seconds of a training step of each arm, alone on the device
 page         tables and figures, from what is kept in the folder `data` of the results alone
-best         which arm a run belongs to, and the best setting of each
+identity     what a run is: its arm, size and setting
+best         the best setting of each arm at each budget
 words        what runs are called
 needed       tokens that one arm needs for the loss of another (by `paper.fit`), and tables of them
 tables       of runs and of steps

@@ -9,8 +9,8 @@ from spherelm.model.config import ModelConfig
 from spherelm.paper.ablations import COLUMNS, TABLES, Ablation, Table
 from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import chance
-from spherelm.paper.scaling.best import setting_of, size_of
 from spherelm.paper.scaling.chance import Runs, noises
+from spherelm.paper.scaling.identity import setting_of, size_of
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record
 from spherelm.plots import markdown

@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from spherelm.paper.noise import Noise
-from spherelm.paper.scaling.best import place, settings
+from spherelm.paper.scaling.identity import place, settings
 from spherelm.paper.scaling.words import SETTING, setting, thousands
 from spherelm.paper.store import Record
 from spherelm.plots import markdown

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from spherelm.paper.scaling import chance
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.best import place_of, setting_of, size_of
 from spherelm.paper.scaling.chance import Noises, noises
-from spherelm.paper.scaling.grid import GRID, Point
-from spherelm.paper.scaling.words import SETTING, setting
+from spherelm.paper.scaling.grid import GRID
+from spherelm.paper.scaling.identity import place_of, setting_of, size_of
+from spherelm.paper.scaling.point import Point
+from spherelm.paper.scaling.words import SETTING, difference, setting
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
@@ -28,37 +29,40 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     rows = list(_rows(settings, noises(records)))
     if rows:
         yield (
-            "What one change does, of schedule, recipe, precision or a starting value: each run "
+            "What a change does, of schedule, recipe, precision or a starting value: each run "
             f"against the same one without it. {chance.BY_CHANCE}"
         )
-        yield markdown.table((*SETTING, *chance.COLUMNS), rows)
+        yield markdown.table((*SETTING, "change", *chance.COLUMNS), rows)
 
 
 def _rows(settings: Settings, noises: Noises) -> Iterator[list[str]]:
-    bases = ((point, unchanged(point)) for point in GRID)
-    pairs = {_name(point): _name(base) for point, base in bases if base is not None}
-    found = [changed for changed, base in pairs.items() if {changed, base} <= settings.keys()]
-    for changed in sorted(found, key=lambda name: _place(settings[name])):
-        base = pairs[changed]
-        run = next(iter(settings[changed].values()))
+    pairs = {}
+    for point in GRID:
+        names = (setting_of(base.id)[0] for base in unchanged(point))
+        base = next((name for name in names if name in settings), None)
+        changed = setting_of(point.id)[0]
+        if base is not None and changed in settings:
+            pairs[changed] = base
+    for changed in sorted(pairs, key=lambda name: _place(settings[name])):
+        runs, base_runs = settings[changed], settings[pairs[changed]]
+        run, base_run = (next(iter(each.values())) for each in (runs, base_runs))
         noise = noises.get((size_of(run.config), run.config.model.context))
-        yield [*setting(run), *chance.cells(settings[changed], settings[base], noise)]
+        told = difference(base_run, run)
+        yield [*setting(base_run), told, *chance.cells(runs, base_runs, noise)]
 
 
-def unchanged(point: Point) -> Point | None:
-    """The point that a point is one change of; None for arms, rates and the paper's ablations."""
+def unchanged(point: Point) -> Iterator[Point]:
+    """The points that a point is a change of, the smallest change first; none for arms, rates and
+    the paper's ablations."""
     if point.variant:
-        return None
+        return
     if point.tuned:
-        return dataclasses.replace(point, tuned=())
-    if point.schedule != "linear":
-        return dataclasses.replace(point, schedule="linear", log_rho=None)
-    base = ARMS[point.arm].base
-    return dataclasses.replace(point, arm=base, lr=point.peak) if base else None
-
-
-def _name(point: Point) -> str:
-    return setting_of(point.id)[0]
+        for kept in reversed(range(len(point.tuned))):
+            yield dataclasses.replace(point, tuned=point.tuned[:kept])
+    elif point.schedule != "linear":
+        yield dataclasses.replace(point, schedule="linear", log_rho=None)
+    elif base := ARMS[point.arm].base:
+        yield dataclasses.replace(point, arm=base, lr=point.peak)
 
 
 def _place(runs: Mapping[int, Record]) -> tuple[bool, str, int, int, bool]:

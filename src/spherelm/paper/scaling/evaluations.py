@@ -23,7 +23,7 @@ from spherelm.errors import UserError
 from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, average_of
 from spherelm.paper.scaling import figures
 from spherelm.paper.scaling.arms import ARMS, MAIN
-from spherelm.paper.scaling.best import arm_of, place_of, size_of, variant_of
+from spherelm.paper.scaling.identity import arm_of, place_of, size_of, variant_of
 from spherelm.paper.scaling.words import LEAD, lead, thousands
 from spherelm.paper.store import Record
 from spherelm.plots import markdown

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from spherelm.paper.scaling.arms import ARMS, MAIN
 from spherelm.paper.scaling.best import places
-from spherelm.paper.scaling.grid import SMALL
 from spherelm.paper.scaling.needed import Answer, Ends, answer
+from spherelm.paper.scaling.point import SMALL
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record
 from spherelm.plots.chart import Axis, Chart, Role, Series, Span

@@ -19,7 +19,7 @@ from spherelm.paper.scaling import times
 from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.best import Best, best_settings, places
 from spherelm.paper.scaling.chance import Noises, noises
-from spherelm.paper.scaling.grid import SMALL
+from spherelm.paper.scaling.point import SMALL
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record

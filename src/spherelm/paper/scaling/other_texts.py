@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from spherelm.eval.texts import short_names
 from spherelm.paper.scaling import figures
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.best import arm_of, place, size_of, variant_of
 from spherelm.paper.scaling.evaluations import Evaluated
+from spherelm.paper.scaling.identity import arm_of, place, size_of, variant_of
 from spherelm.paper.scaling.needed import read_off
 from spherelm.paper.scaling.words import LEAD, lead, millions, thousands
 from spherelm.plots import markdown

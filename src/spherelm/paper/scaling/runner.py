@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spherelm.paper.runner import Job, Runner
-from spherelm.paper.scaling.grid import Point, rehearsed
+from spherelm.paper.scaling.point import Point, rehearsed
 
 
 @dataclass

@@ -16,7 +16,7 @@ from spherelm.compare.sweep_record import Record
 from spherelm.config import RunConfig
 from spherelm.measured import settings
 from spherelm.paper import store
-from spherelm.paper.scaling.best import variant_of
+from spherelm.paper.scaling.identity import variant_of
 
 OURS = Path(spherelm.__file__).parents[2] / "docs" / "results"
 """The results of the repository that the package lies in; an installed one lies in none."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from spherelm.paper.scaling import times
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.best import place, place_of, settings, variant_of
+from spherelm.paper.scaling.identity import place, place_of, settings, variant_of
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import RUN, cells, thousands
 from spherelm.paper.store import Record

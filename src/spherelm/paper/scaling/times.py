@@ -18,8 +18,8 @@ from spherelm import records
 from spherelm.errors import UserError
 from spherelm.paper.scaling import grid
 from spherelm.paper.scaling.arms import ARMS, MAIN
-from spherelm.paper.scaling.best import place
-from spherelm.paper.scaling.grid import Point, rehearsed
+from spherelm.paper.scaling.identity import place
+from spherelm.paper.scaling.point import Point, rehearsed
 
 if TYPE_CHECKING:
     from spherelm.bench.timing import Timing

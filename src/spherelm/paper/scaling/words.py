@@ -5,8 +5,8 @@ from __future__ import annotations
 from spherelm.config import RunConfig
 from spherelm.measured.settings import recipe_of
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.best import arm_of, size_of, variant_of
-from spherelm.paper.scaling.grid import TUNED, Point
+from spherelm.paper.scaling.identity import arm_of, size_of, variant_of
+from spherelm.paper.scaling.point import TUNED, Point
 from spherelm.paper.store import Record
 
 RUN = ("model", "context", "tokens", "arm", "schedule", "rate", "seed")
@@ -49,6 +49,12 @@ def title(record: Record) -> str:
     usual, own = dict(recipe_of(Point(arm, 92).config())), dict(recipe_of(run))
     changed = [name for name, field in TUNED.items() if own.get(field) != usual.get(field)]
     return ", ".join((ARMS[arm].title, *(f"{name} {own[TUNED[name]]:g}" for name in changed)))
+
+
+def difference(base: Record, run: Record) -> str:
+    """What a run has that another has not: of the arm, its values and the schedule."""
+    before, after = ([*title(r).split(", "), _schedule(r.config)] for r in (base, run))
+    return ", ".join(word for word in after if word not in before)
 
 
 def millions(tokens: int) -> str:
