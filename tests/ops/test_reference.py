@@ -7,8 +7,9 @@ from collections.abc import Callable
 import pytest
 import torch
 from torch import Tensor
-from torch.autograd import gradcheck
+from torch.autograd import gradcheck, gradgradcheck
 
+from spherelm.errors import UserError
 from spherelm.model.rope import rope_table
 from spherelm.ops import reference
 
@@ -45,6 +46,22 @@ def test_derivative(name: str) -> None:
     operation, shapes = CASES[name]
     torch.manual_seed(0)
     assert gradcheck(operation, [draw(*shape) for shape in shapes])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_second_derivative_is_right_or_refused(name: str) -> None:
+    """A derivative written by hand keeps numbers of the forward, which look like constants."""
+    operation, shapes = CASES[name]
+    torch.manual_seed(0)
+    inputs = [draw(*shape) for shape in shapes]
+    if name in ("residual_slerp", "residual_riemannian"):  # made of torch's own operations
+        assert gradgradcheck(operation, inputs)
+        return
+    out = operation(*inputs)
+    outs = out if isinstance(out, tuple) else (out,)
+    total = sum(o.square().sum() for o in outs)
+    with pytest.raises(UserError, match="second derivatives"):
+        torch.autograd.grad(total, inputs, create_graph=True)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -5,7 +5,8 @@ and results come back in the dtype of the stream they belong to.
 
 The operations that every step runs have their derivative beside them, written by hand: a CPU's time
 goes into passes over memory, and autograd would make two to three times as many. `gradcheck` holds
-each one to its forward.
+each one to its forward. They keep what the forward has computed, which a second derivative would
+take for constants: to ask for one is an error.
 
 Shapes: B batch, T time, D d_model, H heads, G heads of k and v, K head dimension, F d_mlp,
 V vocabulary. A tensor of lengths or dot products has 1 in the place of what it was summed over.
@@ -13,8 +14,9 @@ V vocabulary. A tensor of lengths or dot products has 1 in the place of what it 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +24,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from spherelm.errors import UserError
 from spherelm.ops.interface import Operand
 from spherelm.ops.names import IGNORE_INDEX
 
@@ -61,6 +64,22 @@ def _sum_to_vector(x: Tensor) -> Tensor:
     return x.flatten(0, -2).sum(0)
 
 
+def _first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Refuse `create_graph=True`: torch's own `once_differentiable` lets autograd.grad leave out
+    what it cannot derive, without a word."""
+
+    @functools.wraps(backward)
+    def checked(ctx: Any, *grads: Tensor) -> Any:
+        if torch.is_grad_enabled() and not torch.compiler.is_compiling():
+            raise UserError(
+                "there are no second derivatives of a model's operations (create_graph=True); "
+                "take differences of gradients"
+            )
+        return backward(ctx, *grads)
+
+    return checked
+
+
 class _Normalize(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -71,6 +90,7 @@ class _Normalize(Function):
         return unit.to(x.dtype)
 
     @staticmethod
+    @_first_derivative
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         unit, length = ctx.saved_tensors
         return _through_unit(at_least_float32(grad), unit, length).to(grad.dtype)
@@ -94,6 +114,7 @@ class _ResidualLerp(Function):
         return out.to(h.dtype)
 
     @staticmethod
+    @_first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         h, b, length_y, alpha, out, length = ctx.saved_tensors
         grad_moved = _through_unit(at_least_float32(grad), out, length)
@@ -157,6 +178,7 @@ class _RMSNorm(Function):
         return (unscaled * gain.to(wide.dtype)).to(x.dtype)
 
     @staticmethod
+    @_first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         unscaled, inverse, gain = ctx.saved_tensors
         wide = at_least_float32(grad)
@@ -201,6 +223,7 @@ class _Rotate(Function):
         return _rotate(at_least_float32(x), table).to(x.dtype)
 
     @staticmethod
+    @_first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (table,) = ctx.saved_tensors
         return _rotate(at_least_float32(grad), table, forth=False).to(grad.dtype), None
@@ -228,6 +251,7 @@ class _HeadsOnSphere(Function):
         return (unit * factors.to(unit.dtype)).to(x.dtype)
 
     @staticmethod
+    @_first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
         table, factors, unit, length = ctx.saved_tensors
         wide = at_least_float32(grad)
@@ -329,6 +353,7 @@ class _SwiGLU(Function):
         return F.silu(at_least_float32(nu)).mul_(u).to(u.dtype)
 
     @staticmethod
+    @_first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         u, nu = ctx.saved_tensors
         wide, wide_nu = at_least_float32(grad), at_least_float32(nu)
