@@ -17,7 +17,6 @@ taken as it is. Shapes: T tokens, D d_model.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -27,7 +26,7 @@ from torch import Tensor
 from spherelm.inspect.distribution import wide
 from spherelm.inspect.walk import HalfBlock, Walk, read_out
 from spherelm.model.transformer import Transformer
-from spherelm.ops.reference import RMS_NORM_EPS
+from spherelm.ops.reference import RMS_NORM_EPS, slerp_weights
 
 Weights = tuple[Tensor, Tensor]
 """p/n and q/n of a step: (T, D) each"""
@@ -85,11 +84,7 @@ def weights(step: HalfBlock, update: str) -> Weights | None:
     elif update == "riemannian":
         p, q = 1 - alpha * (h * b).sum(-1, keepdim=True), alpha
     elif update == "slerp":
-        chords = [torch.linalg.vector_norm(x, dim=-1, keepdim=True) for x in (h - b, h + b)]
-        turns = 2 * torch.atan2(*chords) / math.pi
-        sinc = torch.sinc(turns).clamp_min(1e-4)
-        p = (1 - alpha) * torch.sinc((1 - alpha) * turns) / sinc
-        q = alpha * torch.sinc(alpha * turns) / sinc
+        p, q = slerp_weights(h, b, alpha)
     else:
         return None
     n = torch.linalg.vector_norm(p * h + q * b, dim=-1, keepdim=True)

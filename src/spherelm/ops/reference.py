@@ -133,24 +133,34 @@ def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
     return _ResidualLerp.apply(h, y, alpha)  # type: ignore[no-untyped-call]
 
 
-def residual_slerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
-    """Norm(sin((1−α)θ)/sin θ · h + sin(αθ)/sin θ · Norm(y)), θ the angle between h and y.
+def slerp_weights(a: Tensor, b: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+    """sin((1−α)θ)/sin θ and sin(αθ)/sin θ, θ the angle between the unit vectors a and b.
 
-    With one α for all coordinates this is the geodesic and Norm only removes rounding. The angle
-    comes from half-chords, 2·atan2(‖h−b‖, ‖h+b‖), which is exact where arccos is not; the ratios of
-    sines are ratios of sinc, which have a limit at θ = 0. At opposite points there is no shortest
-    path: the denominator is held away from zero, and where nothing is left h stays where it is.
+    The angle comes from half-chords, 2·atan2(‖a−b‖, ‖a+b‖), which is exact where arccos is not; the
+    ratios of sines are ratios of sinc, which have a limit at θ = 0. At opposite points the
+    denominator is held away from zero.
 
-    h, y: (B, T, D), alpha: (D,) -> (B, T, D)
+    a, b: (..., D), alpha: (D,) -> (..., D) each
     """
-    a, b = at_least_float32(h), _unit(at_least_float32(y))
-    alpha = alpha.to(a.dtype)
     half_sin = torch.linalg.vector_norm(a - b, dim=-1, keepdim=True)
     half_cos = torch.linalg.vector_norm(a + b, dim=-1, keepdim=True)
     turns = 2 * torch.atan2(half_sin, half_cos) / math.pi  # θ/π in [0, 1]
     sin_ratio = torch.sinc(turns).clamp_min(1e-4)  # sin θ / θ
     weight_a = (1 - alpha) * torch.sinc((1 - alpha) * turns) / sin_ratio
     weight_b = alpha * torch.sinc(alpha * turns) / sin_ratio
+    return weight_a, weight_b
+
+
+def residual_slerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
+    """Norm(sin((1−α)θ)/sin θ · h + sin(αθ)/sin θ · Norm(y)), θ the angle between h and y.
+
+    With one α for all coordinates this is the geodesic and Norm only removes rounding. At opposite
+    points there is no shortest path, and where nothing is left h stays where it is.
+
+    h, y: (B, T, D), alpha: (D,) -> (B, T, D)
+    """
+    a, b = at_least_float32(h), _unit(at_least_float32(y))
+    weight_a, weight_b = slerp_weights(a, b, alpha.to(a.dtype))
     moved = weight_a * a + weight_b * b
     lost = torch.linalg.vector_norm(moved, dim=-1, keepdim=True) < NORM_EPS
     return _unit(torch.where(lost, a, moved)).to(h.dtype)
