@@ -16,10 +16,10 @@ import torch
 from torch.utils._pytree import tree_leaves
 
 from spherelm import presets
-from spherelm.bench import timing
 from spherelm.bench.flags import DecodeFlags as Flags
 from spherelm.bench.flags import DecodeMode as Mode
 from spherelm.bench.report import Report, Table, environment
+from spherelm.bench.timing import copy_speed
 from spherelm.generation.engine import Engine
 from spherelm.generation.settings import Sampling
 from spherelm.model.config import Arch
@@ -77,15 +77,6 @@ def run(flags: Flags) -> Report:
     decoded = [{**asdict(r), "share_of_bound": r.share_of_bound} for r in results]
     numbers = {"copy_bytes_per_s": speed, "decode": decoded}
     return Report(environment(device), numbers, [Table(title, columns, rows)])
-
-
-def copy_speed(device: torch.device) -> float:
-    """Bytes a second that a large copy reads and writes."""
-    numbers = 1 << (28 if device.type == "cuda" else 24)
-    source = torch.ones(numbers, dtype=torch.float32, device=device)
-    target = torch.empty_like(source)
-    copied = timing.measure(lambda: target.copy_(source), device, repeats=10)
-    return 2 * source.nbytes / (copied.median / 1e3)
 
 
 def measure(

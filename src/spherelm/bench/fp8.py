@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from spherelm.bench.report import Table
-from spherelm.bench.timing import Timing, measure
+from spherelm.bench.timing import Timing, copy_speed, measure
 from spherelm.model.rope import rope_table
 from spherelm.ops.eight_bits import E4M3, E5M2
 
@@ -28,25 +28,13 @@ class Fp8Result:
     floor_ms: float
 
 
-def has_fp8(device: torch.device) -> bool:
-    """Whether the device multiplies eight-bit numbers."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
-
-
-def copy_speed(device: torch.device, repeats: int) -> float:
-    """Bytes per millisecond, read and written, of a copy of 1 GiB."""
-    x = torch.randn(2**28, device=device)
-    y = torch.empty_like(x)
-    return 2 * x.nbytes / measure(lambda: y.copy_(x), device, repeats).median
-
-
 def measure_fp8(N: int, D: int, device: torch.device, repeats: int) -> list[Fp8Result]:
     """Time every kernel for N tokens of width D."""
     speed = copy_speed(device, repeats)
     results = []
     for name, (work, moved) in cases(N, D, device).items():
         timing = measure(work, device, repeats, warmup=5)
-        results.append(Fp8Result(name, timing, moved, moved / speed))
+        results.append(Fp8Result(name, timing, moved, 1e3 * moved / speed))
     return results
 
 

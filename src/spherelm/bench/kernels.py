@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 
 from spherelm.bench.flags import KernelsFlags as Flags
-from spherelm.bench.fp8 import fp8_table, has_fp8, measure_fp8
+from spherelm.bench.fp8 import fp8_table, measure_fp8
 from spherelm.bench.report import Report, Table, environment
 from spherelm.bench.timing import Timing, measure
 from spherelm.model.rope import rope_table
 from spherelm.ops import reference
-from spherelm.ops.device import choose_device
+from spherelm.ops.device import choose_device, has_fp8
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,15 @@ def measure(
     return Timing.of(milliseconds(work, device, repeats, warmup))
 
 
+def copy_speed(device: torch.device, repeats: int = 10) -> float:
+    """Bytes a second that a large copy reads and writes: 1 GiB on a GPU."""
+    numbers = 1 << (28 if device.type == "cuda" else 24)
+    source = torch.ones(numbers, dtype=torch.float32, device=device)
+    target = torch.empty_like(source)
+    copied = measure(lambda: target.copy_(source), device, repeats)
+    return 2 * source.nbytes / (copied.median / 1e3)
+
+
 def milliseconds(
     work: Callable[[], object], device: torch.device, repeats: int, warmup: int
 ) -> list[float]:

@@ -53,11 +53,17 @@ def check_precision(
             f"{field} fp8 needs an NVIDIA GPU of compute capability 8.9 or later, "
             f"and this run is on {device.type}; use bf16 or fp32"
         )
-    if (capability := torch.cuda.get_device_capability(device)) < (8, 9):
+    if not has_fp8(device):
+        major, minor = torch.cuda.get_device_capability(device)
         raise UserError(
             f"{field} fp8 needs compute capability 8.9 or later, and "
-            f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}; use bf16"
+            f"{torch.cuda.get_device_name(device)} has {major}.{minor}; use bf16"
         )
+
+
+def has_fp8(device: torch.device) -> bool:
+    """Whether the device multiplies eight-bit numbers."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 @cache
