@@ -19,6 +19,7 @@ from spherelm.cli import main
 from spherelm.model.config import ARCHS
 from spherelm.paper import registry, reported, sizes, store
 from spherelm.paper.points import BUDGETS, CONTEXTS, Point
+from tests.browser import browser
 from tests.reproduce.form import check_form
 
 SIZE = sizes.get("debug")
@@ -166,3 +167,24 @@ def test_the_folder_has_a_page_of_its_items(out: Path) -> None:
     linked = re.findall(r'href="([^"]+)"', page)
     assert linked == [f"{name}/index.html" for name in registry.NAMES]
     assert all((out / target).is_file() for target in linked)
+
+
+LETTERS = """
+[...document.querySelectorAll("svg.chart")].map(chart =>
+  parseFloat(getComputedStyle(chart).fontSize) * chart.getBoundingClientRect().width
+  / chart.viewBox.baseVal.width)
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("name", ["loss-curve", "condition-numbers", ""])
+def test_a_page_fits_and_its_letters_can_be_read(
+    out: Path, tmp_path: Path, name: str, width: int
+) -> None:
+    """At a desk and on a phone, of one picture or many: letters between 10 and 20 pixels."""
+    with browser(tmp_path) as page:
+        page.size(width)
+        page.open(out / name / "index.html")
+        assert page.run("document.documentElement.scrollWidth") <= width
+        assert page.errors == []
+        assert all(10 <= letters <= 20 for letters in page.run(LETTERS))

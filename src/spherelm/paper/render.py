@@ -29,17 +29,13 @@ td.paper, th.paper { color: var(--quiet); font-style: italic; }
 tbody td { white-space: nowrap; }
 tbody td.long { white-space: normal; min-width: 13rem; }
 .wide { font-size: .88rem; }
-.pictures { display: grid; gap: 1.25rem 2rem; grid-template-columns: repeat(2, minmax(0, 1fr)); }
 .pictures.one { grid-template-columns: minmax(0, 54rem); }
-.pictures h3 { font-size: 1rem; margin: 0 0 .35rem; }
-.pictures:not(.one) svg.chart { font-size: 18px; }
-.pictures figcaption { margin-top: .25rem; }
-.pictures figure { break-inside: avoid; }
+@media (min-width: 601px) {
+  .pictures svg.chart { font-size: 18px; }
+  .pictures.one svg.chart { font-size: 15px; }
+}
 main { max-width: 74rem; }
 summary { cursor: pointer; }
-@media (max-width: 600px) { .pictures svg.chart { font-size: 22px !important; } }
-@media (max-width: 760px) { .pictures { grid-template-columns: minmax(0, 1fr); } }
-@media print { .card { break-inside: auto; } }
 """
 NARROW, WIDE = 6, 8
 """Columns below which a table need not fill the page, and above which its type is smaller."""
