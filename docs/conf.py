@@ -43,6 +43,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_inherit_docstrings = False  # what torch says of `forward` says nothing of ours
 autodoc_class_signature = "mixed"
+autodoc_preserve_defaults = True  # AUTO, not all that it stands for
 python_maximum_signature_line_length = 88
 add_module_names = False
 toc_object_entries_show_parents = "hide"

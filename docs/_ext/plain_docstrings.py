@@ -1,7 +1,7 @@
 """Docstrings as this project writes them, plain text with `code`, made ready for Sphinx.
 
-A paragraph stays one, with its `names` as code. What is set out by spaces, a formula on a line of
-its own, a table, an example, is shown as it stands.
+A paragraph stays one, with its `names` as code, and with arrows that no browser breaks in two. What
+is set out by spaces, a formula on a line of its own, a table, an example, is shown as it stands.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from sphinx.application import Sphinx
 _CODE = re.compile(r"`+([^`]+)`+")
 _SET_OUT = re.compile(r"\S {3,}\S")
 _BULLET = re.compile(r"[-*] |\d+\. ")
+_NAMED_TUPLE = re.compile(r"Alias for field number \d+")
+"""What Python says of a field of which we say nothing."""
 
 
 def _text(line: str) -> str:
     """One line of prose: code marked as code, nothing else taken for markup."""
     parts = _CODE.split(line)
     for i, part in enumerate(parts):
-        parts[i] = f"``{part}``" if i % 2 else re.sub(r"([*|_\\])", r"\\\1", part)
+        plain = re.sub(r"([*|_\\])", r"\\\1", part.replace("->", "→"))
+        parts[i] = f"``{part}``" if i % 2 else plain
     for i in range(1, len(parts), 2):  # markup must end where a word does
         if parts[i + 1][:1].isalnum():
             parts[i + 1] = "\\ " + parts[i + 1]
@@ -49,7 +52,7 @@ def ready(lines: list[str]) -> list[str]:
     result: list[str] = []
     block: list[str] = []
     for line in [*lines, ""]:
-        if line.strip():
+        if line.strip() and not _NAMED_TUPLE.fullmatch(line):
             block.append(line.rstrip())
         elif block:
             result += _block(block)
