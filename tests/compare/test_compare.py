@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import pytest
@@ -209,7 +210,11 @@ def test_departures_from_the_paper_are_those_of_the_configuration():
     assert found["nGPT: alpha_attn starts at"].paper == "0.05"
     assert "nGPT: s_qk starts at" not in found
     assert found["GPT: matrices start with deviation"].here == f"{gpt.model.init_std:.3g}"
+    times_root = gpt.model.matrix_std * math.sqrt(gpt.model.d_model)
+    said = f"{times_root:.2g}/sqrt({gpt.model.d_model})"  # the value itself, not another one
+    assert said in found["GPT: matrices start with deviation"].why
     assert found["Adam's beta2"].here == f"{gpt.optim.beta2:g}"
+    assert found["Adam's beta2"].paper.startswith("not stated")
     assert found["GPT: warmup"].paper == "2000 steps"
     assert found["nGPT: warmup"].here.startswith(f"{ngpt.optim.warmup_steps} steps")
     assert all(d.why for d in found.values())

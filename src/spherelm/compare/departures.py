@@ -19,7 +19,8 @@ WHY_INIT = {
 }
 PAPER_WEIGHT_DECAY = 0.1
 PAPER_WARMUP: dict[Arch, int] = {"gpt": 2000, "ngpt": 0}
-PAPER_BETA2 = 0.95
+USUAL_BETA2 = 0.95
+"""Of language models; the paper states none."""
 PAPER_BATCH = 512
 PAPER_SIZES = ((24, 1024), (36, 1280))
 """Layers and d_model of its 0.5B and 1B models."""
@@ -55,8 +56,9 @@ def _starts(c: Comparison) -> Found:
         init, why = ngpt.resolve_scale(name).init, WHY_INIT.get(name, "The preset says so.")
         yield from _number(f"nGPT: {name} starts at", init, paper.resolve_scale(name).init, why)
     why = (
-        f"The paper's is for d_model of 1024 and more; 1/sqrt({gpt.d_model}) is "
-        f"{1 / math.sqrt(gpt.d_model):.3g}, and GPT is worse off with less."
+        f"The paper's is for d_model of 1024, where it is 0.64/sqrt(d_model); here it is "
+        f"{gpt.matrix_std * math.sqrt(gpt.d_model):.2g}/sqrt({gpt.d_model}). A GPT as narrow as "
+        f"this is worse off with {PAPER_STD:g}."
     )
     yield from _number("GPT: matrices start with deviation", gpt.matrix_std, PAPER_STD, why)
 
@@ -83,8 +85,13 @@ def _optimizers(c: Comparison) -> Found:
                 f"{paper} steps",
                 "One of the four values." if tuned else "Its share of the preset's run.",
             )
-    why = "Batches of a few hundred tokens are noisy: a longer memory helps both models."
-    yield from _number("Adam's beta2", gpt.beta2, PAPER_BETA2, why)
+    if gpt.beta2 != USUAL_BETA2:
+        yield Departure(
+            "Adam's beta2",
+            f"{gpt.beta2:g}",
+            f"not stated; {USUAL_BETA2:g} is usual",
+            "Batches of a few hundred tokens are noisy: a longer memory helps both models.",
+        )
 
 
 def _setting(run: RunConfig) -> Found:
