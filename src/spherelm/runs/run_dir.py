@@ -195,7 +195,7 @@ def write_description(
         "platform": platform.platform(),
         "cpu_threads": torch.get_num_threads(),
         "gpu": gpu,
-        "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+        "command": _command(),
         "started": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "world_size": int(os.environ.get("WORLD_SIZE", "1")),
         "launch": list(launch),
@@ -204,3 +204,10 @@ def write_description(
         environment["init_from"] = dict(init_from)
     records.write(run_dir.env, environment)
     run_dir.write_config(config)
+
+
+def _command() -> list[str]:
+    """What was typed; `python -m spherelm`, as under torchrun, is `spherelm`."""
+    program = Path(sys.argv[0])
+    name = program.parent.name if program.name == "__main__.py" else program.name
+    return [name, *sys.argv[1:]]
