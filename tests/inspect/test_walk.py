@@ -78,11 +78,11 @@ def test_a_path_computed_by_hand() -> None:
     # From 0° towards 90°, half of the way: LERP and SLERP agree in the middle.
     assert attention.suggested == pytest.approx((90.0,))
     assert attention.angle == pytest.approx((45.0,))
-    assert attention.allowed == pytest.approx((45.0,))
+    assert attention.at_mean_alpha == pytest.approx((45.0,))
     assert attention.from_slerp == pytest.approx((0.0,), abs=1e-6)
     # From 45° towards 180°, a third of the way: SLERP would be at 90°.
     assert mlp.suggested == pytest.approx((135.0,))
-    assert mlp.allowed == pytest.approx((45.0,))
+    assert mlp.at_mean_alpha == pytest.approx((45.0,))
     assert mlp.angle == pytest.approx((LAST_ANGLE - 45,))
     assert mlp.from_slerp == pytest.approx((90 - LAST_ANGLE,))
     assert mlp.off_geodesic == pytest.approx((0.0,), abs=1e-6)  # all in one plane

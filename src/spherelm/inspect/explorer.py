@@ -21,7 +21,7 @@ def data_of(models: Sequence[Insides]) -> list[dict[str, Any]]:
 def _model(m: Insides, role: str) -> dict[str, Any]:
     """A row a token, as the script reads them."""
     path = m.path
-    on_sphere = path.moves[0].allowed is not None
+    on_sphere = path.moves[0].at_mean_alpha is not None
     return {
         "label": m.label,
         "role": role,
@@ -29,7 +29,9 @@ def _model(m: Insides, role: str) -> dict[str, Any]:
         "targets": [m.texts[i] for i in path.targets],
         "depths": path.depths,
         "angle": _by_token([move.angle for move in path.moves]),
-        "allowed": _by_token([move.allowed or () for move in path.moves]) if on_sphere else None,
+        "at_mean": _by_token([move.at_mean_alpha or () for move in path.moves])
+        if on_sphere
+        else None,
         "alignment": _by_token([r.alignment for r in path.readings]),
         "entropy": _by_token([r.entropy for r in path.readings]),
         "target": _by_token([r.target_probability for r in path.readings]),
@@ -117,7 +119,7 @@ function plot(names, values, role, options) {
       `x2="${x(i) + wide / 2}" y1="${y(options.marks[i])}" y2="${y(options.marks[i])}"/>`);
   });
   curve(options.label, values, `var(--${role})`, options.line);
-  if (options.marks) curve("α allows", options.marks, "var(--text)", false);
+  if (options.marks) curve("at the mean of α", options.marks, "var(--text)", false);
   parts.push(`<text x="${left}" y="${H - 8}">${safe(names[0])}</text>`,
     `<text x="${W - right}" y="${H - 8}" text-anchor="end">${safe(names.at(-1))}</text></svg>`);
   return parts.join("");
@@ -134,9 +136,9 @@ function panel(m, t) {
     `<p>After <code>${safe(m.tokens[t])}</code> comes <code>${safe(m.targets[t])}</code>, ` +
     `to which the model gives ${percent(m.target[t].at(-1))}; its first choice is ` +
     `<code>${safe(last[0][0])}</code> with ${percent(last[0][1])}.</p>` +
-    show("Angle moved, in degrees" + (m.allowed ? " (line: what α allows)" : ""),
+    show("Angle moved, in degrees" + (m.at_mean ? " (line: at the mean of α)" : ""),
       plot(steps, m.angle[t], m.role,
-        {label: "degrees", marks: m.allowed && m.allowed[t]})) +
+        {label: "degrees", marks: m.at_mean && m.at_mean[t]})) +
     show("Alignment with the target's output embedding",
       plot(m.depths, m.alignment[t], m.role, {label: "cosine", line: true})) +
     show("Entropy of the prediction, in nats",

@@ -30,8 +30,8 @@ class Move:
     """How far the hidden state turned."""
     suggested: tuple[float, ...]
     """How far away the block's output is: where a step of length 1 would lead."""
-    allowed: tuple[float, ...] | None
-    """The mean of α of that way; None in GPT, where nothing limits a step."""
+    at_mean_alpha: tuple[float, ...] | None
+    """The mean of α of that way: a step with one rate for all coordinates; None in GPT."""
     from_slerp: tuple[float, ...] | None
     """How far the step ended from that of SLERP with the same α."""
     off_geodesic: tuple[float, ...] | None

@@ -43,7 +43,7 @@ _MOVES = {
 
 def path(several: Several) -> Chapter:
     """How the states of tokens move with depth, and what they would say, on average."""
-    sphere = [(m, r) for m, r in several if m.path.moves[0].allowed is not None]
+    sphere = [(m, r) for m, r in several if m.path.moves[0].at_mean_alpha is not None]
     pictures = [
         _of_kind(shown, kind, field)
         for field in _MOVES
@@ -86,15 +86,16 @@ def path(several: Several) -> Chapter:
 
 def _of_kind(several: Several, kind: str, field: str) -> Picture:
     """A number of all half-blocks of one kind, by layer: the two kinds differ too much to share a
-    curve. The angle moved stands beside what α allows."""
+    curve. The angle moved stands beside that of a step at the mean of α."""
     title, caption = _MOVES[field]
     place = KINDS.index(kind)
     lines = []
     for m, role in several:
         moves = m.path.moves[place::2]
         lines.append(by_layer(m, role, [mean_of(getattr(move, field)) for move in moves]))
-        if field == "angle" and moves[0].allowed is not None:
-            lines.append(dotted("allowed", role, [mean_of(move.allowed or ()) for move in moves]))
+        if field == "angle" and moves[0].at_mean_alpha is not None:
+            at_mean = [mean_of(move.at_mean_alpha or ()) for move in moves]
+            lines.append(dotted("mean α", role, at_mean))
     called = "the MLP" if kind == "MLP" else kind
     chart = chart_of(slug(field, kind), title.format(called), LAYERS, Axis("degrees"), lines)
     return Picture(chart, caption.format(called))
@@ -194,7 +195,7 @@ def bounds(several: Several) -> Chapter:
             Axis("magnitude", log=True),
             lines,
         )
-        told = f"Look for growth with depth: {called} has a limit in nGPT (dotted), none in a GPT."
+        told = f"Look for growth with depth: {called} has a limit on the sphere alone (dotted)."
         pictures.append(Picture(chart, told))
     return Chapter(
         "bounds",
