@@ -44,17 +44,17 @@ def chart_of(name: str, title: str, x: Axis, y: Axis, lines: Sequence[Series]) -
 
 
 def distributions(
-    name: str, title: str, unit: str, shown: Sequence[tuple[Insides, Role, Distribution]]
+    name: str, title: str, unit: str, shown: Sequence[tuple[str, Role, Distribution]]
 ) -> Chart:
-    """Histograms as curves, each as high as its fullest bin, since their widths differ much."""
-    lines = [outline(m.label, role, each) for m, role, each in shown]
-    told = "; ".join(f"{m.label}: mean {d.mean:.3g}, spread {d.std:.3g}" for m, _, d in shown)
+    """Histograms by label as curves, each as high as its fullest bin: their widths differ much."""
+    lines = [_outline(label, role, each) for label, role, each in shown]
+    told = "; ".join(f"{label}: mean {d.mean:.3g}, spread {d.std:.3g}" for label, _, d in shown)
     y = Axis("share of the fullest bin", from_zero=True)
     told = f"Distribution of {unit}: {told}."
     return Chart(name, title, told, Axis(unit), y, lines, named_at_ends=False)
 
 
-def outline(label: str, role: Role, each: Distribution) -> Series:
+def _outline(label: str, role: Role, each: Distribution) -> Series:
     """A histogram as a curve, which begins and ends where the values do."""
     top = max(each.counts)
     width = (each.high - each.low) / len(each.counts)

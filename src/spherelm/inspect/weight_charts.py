@@ -34,7 +34,7 @@ def embeddings(several: Several) -> Chapter:
                     f"{side}-norms",
                     f"Lengths of {name}'s rows",
                     "length",
-                    [(m, r, e.norms) for m, r, e in shown],
+                    [(m.label, r, e.norms) for m, r, e in shown],
                 ),
                 "Look for width: nGPT's rows all have the length 1 by construction; the paper "
                 "finds that GPT's vary significantly.",
@@ -57,7 +57,7 @@ def embeddings(several: Several) -> Chapter:
                     f"{side}-products",
                     f"Dot products between {name}'s rows",
                     "dot product",
-                    [(m, r, e.dot_products) for m, r, e in shown],
+                    [(m.label, r, e.dot_products) for m, r, e in shown],
                 ),
                 "Rows spread evenly over the sphere would all be near 0; a tail to the right is "
                 "clusters of tokens, which the paper sees in nGPT, too, while GPT's are larger. "
@@ -141,7 +141,7 @@ def one_layer(several: Several) -> Chapter:
                     slug("norms", first.matrix),
                     f"Lengths of {symbol}'s rows, {where}",
                     "length",
-                    [(m, r, m.matrices[place].norms) for m, r in several],
+                    [(m.label, r, m.matrices[place].norms) for m, r in several],
                 ),
                 f"Each row is a vector in the space of embeddings: 1 in nGPT, free in GPT, where "
                 f"the lengths of {symbol} add to its condition number.",
@@ -205,7 +205,7 @@ def factors(several: Several) -> Chapter:
             slug("histogram", name),
             f"All {symbol}" if name == "s_z" else f"{symbol} over all layers",
             symbol,
-            [(m, r, f.all_layers) for m, r, f in shown],
+            [(m.label, r, f.all_layers) for m, r, f in shown],
         )
         middles = "; ".join(f"{m.label} {_middle(f.all_layers)}" for m, _, f in shown)
         pictures.append(Picture(chart, f"{_HISTOGRAM_CAPTIONS[name]} {middles}."))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from spherelm.console import format_count
@@ -11,7 +11,7 @@ from spherelm.paper.points import BUDGETS, CONTEXTS, MODELS, Point
 from spherelm.paper.result import Cell, Column, Result, Table
 from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench
-from spherelm.plots.chart import Axis, Chart, Picture, Role, slug
+from spherelm.plots.chart import Picture, Role, slug
 
 if TYPE_CHECKING:
     from spherelm.inspect.factors import Factor
@@ -56,7 +56,7 @@ def _points(size: Size) -> Sequence[Point]:
 
 def _make(bench: Workbench) -> Result:
     from spherelm.inspect.factors import look_at_factors
-    from spherelm.inspect.picture import symbol_of
+    from spherelm.inspect.picture import distributions, symbol_of
 
     factors: dict[Point, list[Factor]] = {
         point: look_at_factors(bench.model(point).model)
@@ -85,7 +85,12 @@ def _make(bench: Workbench) -> Result:
                 rows.append([symbol, changed, value, *numbers, said])
             name = slug("histogram", first.name, changed.replace(" ", "-"))
             caption = f"The paper: {said}." if said else "The paper says nothing of it."
-            shown.append(Picture(_chart(name, f"{symbol} by {changed}", symbol, found), caption))
+            curves = [
+                (value, role, each.all_layers)
+                for role, (value, each) in zip(ROLES, found.items(), strict=False)
+            ]
+            chart = distributions(name, f"{symbol} by {changed}", symbol, curves)
+            shown.append(Picture(chart, caption))
     usual = bench.size.job(Point("ngpt", rate=bench.size.histogram_rate))
     return Result(
         [Table("factors", "Learned factors of all layers together", columns, rows)],
@@ -95,18 +100,6 @@ def _make(bench: Workbench) -> Result:
             "The paper prints the distributions as pictures alone.",
         ],
     )
-
-
-def _chart(name: str, title: str, symbol: str, found: Mapping[str, Factor]) -> Chart:
-    from spherelm.inspect.picture import outline
-
-    lines = [
-        outline(value, role, each.all_layers)
-        for role, (value, each) in zip(ROLES, found.items(), strict=False)
-    ]
-    told = "; ".join(f"{value}: mean {each.all_layers.mean:.3g}" for value, each in found.items())
-    y = Axis("share of the fullest bin", from_zero=True)
-    return Chart(name, title, f"Distribution of {symbol}: {told}.", Axis(symbol), y, lines)
 
 
 ITEM = Item(
