@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from spherelm.bench.shares import part_of
+from spherelm.bench.step import peak_flops
 from spherelm.bench.timing import Timing, measure
 from spherelm.cli import bench
 from spherelm.errors import UserError
@@ -24,6 +25,25 @@ def test_step_reports_both_models(capsys: pytest.CaptureFixture[str]) -> None:
         assert step["tokens_per_s"] == pytest.approx(128 / median_s)
         assert step["parts_ms"]["products"] > 0
         assert step["peak_gib"] is None
+        assert step["mfu"] is None
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA GeForce RTX 4090", None),
+    ],
+)
+def test_a_share_of_the_peak_is_of_this_device_s_own(
+    monkeypatch: pytest.MonkeyPatch, name: str, peak: float | None
+) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: name)
+    assert peak_flops(torch.device("cuda")) == peak
+    assert peak_flops(torch.device("cpu")) is None
 
 
 def test_step_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:

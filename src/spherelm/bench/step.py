@@ -45,8 +45,14 @@ from spherelm.training.memory import check_fits
 from spherelm.training.parallel.shard import compile_blocks
 from spherelm.training.passes import WARM_UPS, Passes
 
-PEAK_FLOPS = 989e12
-"""Dense bf16 FLOP/s of an H100 or H200 by its datasheet: what MFU is a share of."""
+PEAK_FLOPS = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "A100": 312e12,
+}
+"""Dense bf16 FLOP/s by the datasheets, by what is in a GPU's name: what MFU is a share of."""
 _TURNS = 4
 
 OURS = ("kernels", "fp8", "kernels-eager")
@@ -67,6 +73,8 @@ class StepResult:
     peak_gib: float | None
     """The most memory that tensors took on the device; unknown on a CPU."""
     tflops: float
+    mfu: float | None
+    """The share of the device's peak; None where that is not known."""
     parts_ms: dict[str, float]
     """Milliseconds of the device by part, from a profile of further steps."""
 
@@ -74,12 +82,8 @@ class StepResult:
     def tokens_per_s(self) -> float:
         return self.tokens / self.step_ms.median * 1e3
 
-    @property
-    def mfu(self) -> float:
-        return self.tflops * 1e12 / PEAK_FLOPS
-
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"tokens_per_s": self.tokens_per_s, "mfu": self.mfu}
+        return asdict(self) | {"tokens_per_s": self.tokens_per_s}
 
 
 def run(flags: Flags) -> Report:
@@ -93,10 +97,16 @@ def run(flags: Flags) -> Report:
         for mode in modes:
             results += measure_steps(size, mode, flags, device)
     steps = [result.as_json() for result in results]
-    return Report(environment(device), {"steps": steps}, _tables(results, on_cuda))
+    return Report(environment(device), {"steps": steps}, _tables(results))
 
 
-def _tables(results: Sequence[StepResult], on_cuda: bool) -> list[Table]:
+def peak_flops(device: torch.device) -> float | None:
+    """Dense bf16 FLOP/s of a device; None where we do not know them."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
+    return next((peak for part, peak in PEAK_FLOPS.items() if part in name), None)
+
+
+def _tables(results: Sequence[StepResult]) -> list[Table]:
     """Steps side by side, and the time of their parts."""
     by_name = {(r.size, r.mode, r.arch): r for r in results}
 
@@ -113,7 +123,7 @@ def _tables(results: Sequence[StepResult], on_cuda: bool) -> list[Table]:
             ratio(r, "kernels", r.arch),
             f"{r.tokens_per_s:,.0f}",
             f"{r.tflops:,.1f}" if r.tflops >= 10 else f"{r.tflops:.2g}",
-            f"{r.mfu:.1%}" if on_cuda else "",
+            "" if r.mfu is None else f"{r.mfu:.1%}",
             "" if r.peak_gib is None else f"{r.peak_gib:.2f}",
             f"{r.first_step_s:.2g}",
         ]
@@ -154,12 +164,25 @@ def measure_steps(size: str, mode: Mode, flags: Flags, device: torch.device) -> 
                 times[arch] += milliseconds(built[arch].step, device, some, warmup=3)
         parts = {arch: shares(built[arch].step, device) for arch in flags.archs}
     results = []
+    fastest = peak_flops(device)
     for arch, run in runs.items():
         timing = Timing.of(times[arch])
         done = built[arch].tokens
         tflops = flops_per_token(run.model) * done / timing.median / 1e9
-        first, peak = built[arch].first_step_s, built[arch].peak_gib
-        results.append(StepResult(size, arch, mode, done, timing, first, peak, tflops, parts[arch]))
+        results.append(
+            StepResult(
+                size,
+                arch,
+                mode,
+                done,
+                timing,
+                built[arch].first_step_s,
+                built[arch].peak_gib,
+                tflops,
+                None if fastest is None else 1e12 * tflops / fastest,
+                parts[arch],
+            )
+        )
     del built
     gc.collect()
     if device.type == "cuda":
