@@ -1,7 +1,7 @@
 """Which keys a query sees: all, those before it, those of its document, those that are no padding.
 
 A block is given one of these and asks nothing more: over the sequence itself they are masks, over a
-cache (`spherelm.generation.cache`) the same question has another answer.
+cache (`spherelm.generation.cached`) the same question has another answer.
 
     CAUSAL                                        up to one's own place: a decoder
     FULL                                          everything: an encoder
