@@ -1,1 +1,1 @@
-"""Optimization: AdamW whose step ends on the sphere, and the cosine schedule."""
+"""Optimization: AdamW and Muon whose steps end on the sphere, schedules, and recipes of others."""

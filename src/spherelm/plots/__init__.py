@@ -1,1 +1,1 @@
-"""Charts: described once, drawn as SVG and as PNG."""
+"""Charts: described once, drawn as SVG and as PNG; and what pages are made of."""
