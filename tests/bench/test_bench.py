@@ -32,6 +32,7 @@ def test_step_reports_both_models(capsys: pytest.CaptureFixture[str]) -> None:
     ("name", "peak"),
     [
         ("NVIDIA H200", 989e12),
+        ("NVIDIA H200 NVL", 835e12),
         ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H100 PCIe", 756e12),
         ("NVIDIA A100-SXM4-80GB", 312e12),

@@ -46,6 +46,7 @@ from spherelm.training.parallel.shard import compile_blocks
 from spherelm.training.passes import WARM_UPS, Passes
 
 PEAK_FLOPS = {
+    "H200 NVL": 835e12,
     "H200": 989e12,
     "H100 PCIe": 756e12,
     "H100 NVL": 835e12,
