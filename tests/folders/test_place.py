@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from spherelm.errors import UserError
 from spherelm.folders import place, swap
 from spherelm.folders.kinds import EXPORT, IMPORT, OWNER, TRAIN
 from spherelm.folders.owner import read_record, take
+from tests.ordinary_user import as_an_ordinary_user
 
 
 def files(folder: Path) -> dict[str, str]:
@@ -172,6 +174,25 @@ def test_a_loop_of_links_a_file_and_a_forbidden_name(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"is a file|cannot|leads nowhere"):
             export(tmp_path / name, "new")
     assert {p.name for p in tmp_path.iterdir()} == {"one", "two", "file"}
+
+
+def test_what_cannot_be_written_is_seen_by_looking() -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o555)
+        for out in (folder, folder / "new", folder / "new" / "deep"):
+            with (
+                as_an_ordinary_user(),
+                pytest.raises(UserError, match=f"you may not write in {name}; choose another"),
+            ):
+                place.check(out, EXPORT, force=False)
+        assert files(folder) == {}
+
+
+def test_a_folder_inside_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"lies inside .*/file, which is a file; choose another"):
+        place.check(tmp_path / "file" / "new" / "deep", EXPORT, force=False)
 
 
 def test_the_folder_one_is_in_is_not_replaced(

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from spherelm.cli import main
+from spherelm.folders import kinds, place
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 
@@ -16,11 +17,12 @@ TRAIN = "--preset debug --steps 1 --train.batch-size 1 --train.eval-sequences 1 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Something of every verb: all/run, tok, hf, imp, cmp, and a folder of texts."""
+    """Something of every verb: all/run, tok, hf, imp, cmp, a folder of texts, and a file."""
     folder = tmp_path_factory.mktemp("verbs")
     write_run(folder / "all" / "run", byte_model())
     (prepare_corpus(folder, count=100)).rename(folder / "tok")
     (folder / "text.txt").unlink()
+    (folder / "note").touch()
     (folder / "books").mkdir()
     (folder / "books" / "one.txt").write_text("the sphere turns the surface. " * 10)
     with pytest.MonkeyPatch.context() as patch:
@@ -80,6 +82,11 @@ REFUSED = {
     "eval length trained --books books --lengths 8 --out trained": "is an input",
     "eval length trained --books books --lengths 8 --out books": "is an input",
     "eval length trained --books books --lengths 8 --out hf": "holds README.md, which `spherelm ev",
+    "prepare books --out note/tok": "which is a file; choose another --out",
+    "inspect trained --out note/in": "which is a file; choose another --out",
+    "report trained --out note/in": "which is a file; choose another --out",
+    "reproduce parameters --size nano --out note/in": "which is a file; choose another",
+    f"compare --data tok --out note/cmp {TRAIN}": "which is a file; choose another --out",
 }
 
 
@@ -97,6 +104,46 @@ def test_nothing_is_replaced_that_the_verb_did_not_write(
             wrong.append(f"{line}: the folder has changed")
             break
     assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize(
+    ("line", "work"),
+    [
+        (f"train --data tok {TRAIN}", "spherelm.training.loop.build_state"),
+        ("train --data tok --init-from trained", "spherelm.training.loop.build_state"),
+        ("export trained", "spherelm.hf.export.read_weights"),
+        ("import hf", "spherelm.hf.import_run.read_weights"),
+    ],
+)
+def test_no_weights_are_made_or_read_for_a_folder_that_cannot_be_written(
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    line: str,
+    work: str,
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(work, lambda *given: pytest.fail("minutes, for a large model"))
+    before = everything(folder)
+    assert main([*line.split(), "--out", "note/new"]) == 2
+    said = capsys.readouterr().err
+    assert "which is a file; choose another --out" in said
+    assert said.count("\n") == 1
+    assert everything(folder) == before
+
+
+def test_of_two_trainings_the_second_is_told_before_its_model_is_made(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(
+        "spherelm.training.loop.build_state",
+        lambda *given: pytest.fail("minutes, for a large model"),
+    )
+    with place.owned(folder / "new", kinds.TRAIN):
+        assert main(f"train --data tok --out new {TRAIN}".split()) == 2
+    assert "new is being written by `spherelm train`" in capsys.readouterr().err
+    assert not (folder / "new").exists()
 
 
 def test_the_own_output_is_replaced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

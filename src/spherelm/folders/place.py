@@ -57,7 +57,8 @@ def is_vacant(out: str | Path) -> bool:
 
 
 def check_apart(out: str | Path, inputs: Sequence[Input]) -> None:
-    """Refuse an output that is an input, holds one, or lies in one or in another's output."""
+    """Refuse an output that is an input, holds one, or lies in one or in another's output, and one
+    that cannot be made."""
     target = resolve(out)
     for given in inputs:
         if given is None or not os.path.exists(given):  # a name on a hub, or refused elsewhere
@@ -73,6 +74,21 @@ def check_apart(out: str | Path, inputs: Sequence[Input]) -> None:
         verb = read_record(above).verb
         if verb is not None and not owners.holds(above):
             raise _elsewhere(f"--out {out} lies inside {above}, which `spherelm {verb}` wrote")
+    _check_writable(out, target)
+
+
+def _check_writable(out: str | Path, target: Path) -> None:
+    """Refuse a folder that may not be made or filled, before there is anything to put in it.
+
+    This only looks: whether the disk has room, say, is seen when the folder is held.
+    """
+    with _readable(out):
+        there = next(path for path in (target, *target.parents) if path.exists())
+        if not there.is_dir():
+            raise _elsewhere(f"--out {out} lies inside {there}, which is a file")
+        effective = os.access in os.supports_effective_ids
+        if not os.access(there, os.W_OK | os.X_OK, effective_ids=effective):
+            raise _elsewhere(f"--out {out} cannot be used: you may not write in {there}")
 
 
 def check_own(out: str | Path, kind: Kind) -> None:

@@ -130,9 +130,10 @@ def train(
                 origin = processes.from_main(lambda: Origin.of(init_from) if init_from else None)
             processes.together(lambda: check_fits(run, processes.device, processes.world_size))
             reporter = reporter if reporter is not None and processes.is_main else Reporter()
+            goes_on = processes.from_main(claim.take)  # before the minutes that a large model takes
             state = build_state(run, dataset, processes, origin)
             said = [*notes, *([f"beginning with the weights of {origin.folder}"] if origin else ())]
-            if processes.from_main(claim.take):
+            if goes_on:
                 said += restore(state, dataset, run_dir, processes, resume == "strict")
                 processes.from_main(lambda: claim.go_on(run))
             else:

@@ -51,8 +51,8 @@ ROWS = (
     row("train --context 16 --out run --data data --device cpu", says="already holds a run"),
     row("train --context 16 --out full --data data --device cpu", says="full holds mine.txt"),
     row("train --context 16 --out text.txt --data data --device cpu", says="is a file; --out"),
-    row("train --context 16 --out text.txt/new --data data --device cpu", says="cannot write"),
-    row(f"{START} --out text.txt/new".replace(" --out new", ""), says="cannot write"),
+    row("train --context 16 --out text.txt/new --data data --device cpu", says="which is a file"),
+    row(f"{START} --out text.txt/new".replace(" --out new", ""), says="which is a file"),
     row(
         "train --preset nano --steps 5 --context 16 --out run --data data",
         says="already holds a run",
