@@ -1,7 +1,6 @@
 """`spherelm prepare`: what it writes, from every kind of input, and what it refuses."""
 
 import bz2
-import contextlib
 import gzip
 import io
 import json
@@ -9,7 +8,6 @@ import lzma
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +23,7 @@ from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.sources import find_sources
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.errors import UserError
+from tests.ordinary_user import as_an_ordinary_user
 
 DOCUMENTS = [
     f"Document {i}.\nIts second line, é and 二, {'very ' * (i % 40)}long." for i in range(400)
@@ -270,7 +269,10 @@ def test_lone_surrogates_and_byte_order_marks(tmp_path: Path) -> None:
 def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     (folder / "ok.txt").write_text(TEXT)
     (folder / "empty.txt").write_text("")
-    (folder / "blank.txt").write_text("<|endoftext|>\n<|endoftext|>\n")
+    (folder / "ends.txt").write_text("<|endoftext|>\n<|endoftext|>\n")
+    (folder / "blank.txt").write_text(" \n\t\n" * 1000 + "<|endoftext|>\n\n \n" * 200)
+    (folder / "blank.jsonl").write_text('{"text": "  "}\n{"text": "\\n"}\n' * 200)
+    (folder / "blanks.txt").write_text("\n" * 9)
     (folder / "short.txt").write_text("one short document")
     (folder / "latin.txt").write_bytes(b"fine\ncaf\xe9\n")
     (folder / "wide.txt").write_text("fine\n", encoding="utf-16")
@@ -292,7 +294,12 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "no match": (["*.nope"], "no file matches *.nope"),
         "empty folder": (["nothing"], "folder nothing holds no"),
         "empty file": (["empty.txt"], "there is no text in empty.txt"),
-        "only separators": (["blank.txt"], "there is no text in blank.txt"),
+        "only separators": (["ends.txt"], "there is no text in ends.txt"),
+        "only blanks": (["blank.txt"], "there is no text in blank.txt (blanks and ends of lines"),
+        "few blanks": (["blanks.txt"], "there is no text in blanks.txt"),
+        "blank objects": (["blank.jsonl"], "there is no text in blank.jsonl"),
+        "blanks, trained": (["blank.txt", "--train-tokenizer", "300"], "there is no text"),
+        "blank validation": (["ok.txt", "--val", "blank.txt"], "there is no text in blank.txt"),
         "empty, trained": (["empty.txt", "--train-tokenizer", "300"], "there is no text"),
         "empty validation": (["ok.txt", "--val", "empty.txt"], "there is no text in empty.txt"),
         "nothing to hold out": (["short.txt"], "too short to hold out a part of it, which takes"),
@@ -359,19 +366,6 @@ def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
         assert said.err.count("\n") == 1, (name, said.err)
         assert said.out == "", name
         assert sorted(tmp_path.rglob("*")) == before, name
-
-
-@contextlib.contextmanager
-def as_an_ordinary_user() -> Iterator[None]:
-    """Root may read everything: be nobody for a while."""
-    root = os.geteuid() == 0
-    if root:
-        os.seteuid(65534)
-    try:
-        yield
-    finally:
-        if root:
-            os.seteuid(0)
 
 
 def test_an_unreadable_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

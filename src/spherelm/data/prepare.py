@@ -35,7 +35,7 @@ from spherelm.data.the_end import Place, Remembered, before_the_end, find_end, s
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.data.tokenizer_load import load_saved_tokenizer, load_tokenizer
 from spherelm.data.writer import Mark, OutputFolder, SplitWriter
-from spherelm.errors import UserError, or_say, shortened
+from spherelm.errors import UserError, or_say, shortened, some
 from spherelm.folders import place
 from spherelm.folders.kinds import PREPARE
 from spherelm.validate import Fraction, check_fields, require_int
@@ -277,8 +277,8 @@ def _training_texts(stream: PieceStream, report: Report) -> Iterator[str]:
 
 
 def _no_text(sources: list[Source]) -> UserError:
-    names = ", ".join(source.name for source in sources[:3])
-    return UserError(f"there is no text in {names}{', ...' if len(sources) > 3 else ''}")
+    names = some([source.name for source in sources], 3)
+    return UserError(f"there is no text in {names} (blanks and ends of lines are none)")
 
 
 @dataclass
@@ -310,9 +310,9 @@ class _Run:
             text_bytes += int(encoded.text_bytes.sum())
             tokens += len(encoded.tokens)
             self.report(Progress("tokenizing", stream.position, stream.size, text_bytes, tokens))
-        if not stream.count["train"]:
+        if not stream.has_text["train"]:
             raise _no_text(stream.train)
-        if stream.val and not stream.count["val"]:
+        if stream.val and not stream.has_text["val"]:
             raise _no_text(stream.val)
         if stream.fraction and not stream.count["val"]:
             self._hold_out_the_end()

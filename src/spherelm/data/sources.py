@@ -401,6 +401,8 @@ class PieceStream:
         """Bytes of the input files that have been read."""
         self.count = {"train": 0, "val": 0}
         """Pieces of each split so far."""
+        self.has_text = {"train": False, "val": False}
+        """Whether any piece of a split is more than blanks and ends of lines."""
         self._digest = hashlib.blake2b(digest_size=16)
 
     @property
@@ -438,6 +440,7 @@ class PieceStream:
                     held_out = held_out and self.pieces_read > 0
                     split = "val" if held_out else given
                 self.count[split] += 1
+                self.has_text[split] |= not piece.text.isspace()
                 self.position = done + at.bytes
                 yield piece, split
             done += source.size or 0
