@@ -41,7 +41,7 @@ ROWS = (
     row("eval length run --books books --lengths 60 64", says="must divide the longest"),
     row("eval length run", "bpe run", "--books", "books", says="use --metric bits-per-byte"),
     row(f"{LENGTH} --out text.txt", says="text.txt is a file; --out must be a folder"),
-    row(f"{LENGTH} --out text.txt/below", says="cannot write text.txt/below: Not a directory"),
+    row(f"{LENGTH} --out text.txt/below", says="which is a file"),
     row(f"{LENGTH} --out dangling", says="dangling is a link that leads nowhere"),
     row(f"{LENGTH} --out", "", says="out is empty"),
     row(f"{LENGTH} --out", LONG, says="File name too long"),
@@ -64,5 +64,5 @@ ROWS = (
     row("eval tasks run --tasks wsc273 --data", "tasks wsc", says="a schema has 4 lines"),
     row("eval tasks run --tasks wmt14-fr-en --data", "tasks wmt", says="has 2 lines"),
     row(f"{TASKS} --out text.txt", says="text.txt is a file; --out must be a folder"),
-    row(f"{TASKS} --out text.txt/below", says="cannot write text.txt/below: Not a directory"),
+    row(f"{TASKS} --out text.txt/below", says="which is a file"),
 )
