@@ -1,10 +1,11 @@
 """Every kind of tokenizer: round trips, ends of documents, fingerprints, saving, pickling."""
 
 import json
+import multiprocessing
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from spherelm.data.open import open_dataset
 from spherelm.data.tokenizer import ByteTokenizer, Tokenizer, same_ids
 from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
+from spherelm.data.train_apart import train_apart
 from spherelm.errors import UserError
 
 TEXT = [
@@ -191,6 +193,31 @@ def test_training_is_repeatable_and_has_every_byte() -> None:
     assert len(one.encode(TEXT[0])) < len(TEXT[0])
     with pytest.raises(UserError, match="must be at least 257"):
         train_tokenizer(iter(TEXT), 200)
+
+
+def test_trained_apart_it_is_the_same() -> None:
+    apart = train_apart(iter(TEXT), 300)
+    assert apart.fingerprint == train_tokenizer(iter(TEXT), 300).fingerprint
+    assert not multiprocessing.active_children()
+    with pytest.raises(UserError, match="must be at least 257"):
+        train_apart(iter(TEXT), 200)
+
+
+@pytest.mark.parametrize("at", ["the first text", "the end"])
+def test_a_training_that_dies_is_told_in_one_line(at: str) -> None:
+    """As where the system has no memory left for it."""
+
+    def texts() -> Iterator[str]:
+        yield TEXT[0]
+        (training,) = multiprocessing.active_children()
+        training.kill()
+        training.join()
+        if at == "the first text":
+            yield TEXT[1]
+
+    with pytest.raises(UserError, match=r"^the process that trained the tokenizer has died"):
+        train_apart(texts(), 300)
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
-import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -14,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from spherelm.data.documents import Piece
-from spherelm.data.lifeline import Lifeline, start_worker
+from spherelm.data.lifeline import Lifeline, deaf, start_worker
 from spherelm.data.shards import DTYPES, Encoded
 from spherelm.data.tokenizer import Tokenizer
 
@@ -83,7 +82,8 @@ def encode_batches(
     ):
         try:
             for label, batch in batches:
-                waiting.append((label, pool.submit(_encode_in_worker, batch)))
+                with deaf():  # it may start a process
+                    waiting.append((label, pool.submit(_encode_in_worker, batch)))
                 while len(waiting) > 3 * workers or (waiting and waiting[0][1].done()):
                     label, future = waiting.popleft()
                     yield label, future.result()
@@ -107,7 +107,6 @@ _worker: tuple[Tokenizer, str]
 def _start_worker(tokenizer: Tokenizer, dtype: str) -> None:
     global _worker
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends the pool
     _worker = tokenizer, dtype
 
 

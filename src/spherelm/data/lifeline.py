@@ -3,15 +3,22 @@
 A parent that is killed cannot say goodbye, and its workers would wait for it forever. A `Lifeline`
 among the arguments of a worker begins to watch when it is unpickled: before the arguments after it
 are, and so before what takes the longest, the imports that these need.
+
+Ctrl-C is for the parent, which then ends its workers. A terminal sends it to them as well; one that
+is started `deaf` never hears it, also while it still imports.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
+from types import FrameType
 from typing import Any
 
 
@@ -33,6 +40,27 @@ class Lifeline:
 def start_worker(lifeline: Lifeline | None, start: Callable[..., None], *arguments: Any) -> None:
     """The initializer of a pool: call `start` in a process that a lifeline watches over."""
     start(*arguments)
+
+
+@contextlib.contextmanager
+def deaf() -> Iterator[None]:
+    """Processes that are started inside never hear Ctrl-C; we ourselves do when we are through, for
+    a process that is half started would wait forever."""
+    resource_tracker.ensure_running()  # else the first process would, and unblock the signal
+    heard: list[tuple[int, FrameType | None]] = []
+    handler = signal.getsignal(signal.SIGINT)
+    ours = callable(handler) and threading.current_thread() is threading.main_thread()
+    if ours:
+        signal.signal(signal.SIGINT, lambda *got: heard.append(got))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if ours:
+            signal.signal(signal.SIGINT, handler)
+    if heard and callable(handler):
+        handler(*heard[0])
 
 
 def _watch(far_end: Connection) -> None:

@@ -253,13 +253,13 @@ def _tokenizer(
         return load_tokenizer("bytes")
     if resumed:
         return load_saved_tokenizer(config.out / "tokenizer")
-    from spherelm.data.tokenizer_library import train_tokenizer
+    from spherelm.data.train_apart import train_apart
 
     texts = _training_texts(PieceStream(train, [], config.fraction), report)
     first = next(texts, None)
     if first is None:
         raise _no_text(train)
-    return train_tokenizer(itertools.chain([first], texts), config.train_tokenizer)
+    return train_apart(itertools.chain([first], texts), config.train_tokenizer)
 
 
 def _training_texts(stream: PieceStream, report: Report) -> Iterator[str]:

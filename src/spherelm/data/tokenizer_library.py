@@ -137,23 +137,27 @@ def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
 
     It has `vocab_size` ids, or fewer where nothing is left to join; its name says how many.
     """
+    check_size(vocab_size)
     library = _library()
-    alphabet = library.pre_tokenizers.ByteLevel.alphabet()
-    smallest = len(alphabet) + 1
+    tokenizer = _byte_level(library.models.BPE())
+    trainer = library.trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[END_OF_TEXT],
+        initial_alphabet=library.pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    return LibraryTokenizer(tokenizer.to_str(), f"bpe-{tokenizer.get_vocab_size()}", END_OF_TEXT)
+
+
+def check_size(vocab_size: int) -> None:
+    """Refuse a tokenizer that is too small to be trained, or where the library is not there."""
+    smallest = len(_library().pre_tokenizers.ByteLevel.alphabet()) + 1
     if vocab_size < smallest:
         raise UserError(
             f"--train-tokenizer must be at least {smallest}, the bytes and the end of a document, "
             f"not {vocab_size}"
         )
-    tokenizer = _byte_level(library.models.BPE())
-    trainer = library.trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[END_OF_TEXT],
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(texts, trainer)
-    return LibraryTokenizer(tokenizer.to_str(), f"bpe-{tokenizer.get_vocab_size()}", END_OF_TEXT)
 
 
 def _library() -> Any:
