@@ -29,7 +29,7 @@ def plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Any:
     """The configuration of a command line, and what it says of it."""
-    monkeypatch.setattr("spherelm.training.report.plan.measure_speed", lambda run, device: 1.0)
+    monkeypatch.setattr("spherelm.training.report.plan.measure_speed", lambda *given: 1.0)
 
     def of(*words: str) -> tuple[dict[str, Any], str]:
         assert main(["train", "--out", str(tmp_path / "plan"), "--dry-run", "--json", *words]) == 0

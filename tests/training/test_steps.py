@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import Tensor
 
 from spherelm import Transformer
 from spherelm.config import ParallelConfig, RunConfig
@@ -18,7 +22,7 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import evaluate
-from spherelm.model.flops import count_parameters
+from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.ops.device import prepare_torch
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
@@ -29,6 +33,7 @@ from spherelm.training.failures import Diverged, diverged
 from spherelm.training.loop import train
 from spherelm.training.memory import training_memory
 from spherelm.training.parallel.gradients import clipping_factor, squared_norm
+from spherelm.training.report import plan as planning
 from spherelm.training.report.plan import make_plan
 from spherelm.training.report.recorder import RunningMean, StepFile, Stopwatch, sphere_metrics
 from tests.model.tiny import perturbed, tiny_config
@@ -189,6 +194,56 @@ def test_a_plan_counts_tokens_epochs_and_time(dataset: TokenDataset) -> None:
     assert plan["epochs"] == pytest.approx(12 * 4 / blocks)
     assert plan["flops"] == plan["flops_per_token"] * plan["tokens"]
     assert plan["expected_seconds"] == pytest.approx(plan["tokens"] / plan["tokens_per_second"])
+
+
+@pytest.mark.parametrize(("machine", "sequences", "context"), [(1e15, 4, 256), (1e6, 1, 64)])
+def test_a_plan_of_what_is_slow_measures_less_of_it(
+    dataset: TokenDataset,
+    monkeypatch: pytest.MonkeyPatch,
+    machine: float,
+    sequences: int,
+    context: int,
+) -> None:
+    """As of 7B parameters on a CPU. A machine of one speed has the same, however much is seen."""
+    run = override(tiny("ngpt"), {"model.context": 256, "train.batch_size": 8})
+    seen: list[tuple[int, ...]] = []
+    loss = Transformer.loss
+
+    def note(model: Transformer, tokens: Tensor, *given: Any) -> Tensor:
+        seen.append(tuple(tokens.shape))
+        return loss(model, tokens, *given)
+
+    def one_pass(act: Callable[[], object], device: torch.device) -> float:
+        act()
+        rows, length = seen[-1]
+        layers = len(seen)  # one, then two
+        shape = dataclasses.replace(run.model, n_layers=layers, context=length)
+        return rows * length * flops_per_token(shape) / 1e9
+
+    monkeypatch.setattr(planning, "product_speed", lambda device: machine)
+    monkeypatch.setattr(planning, "_fastest", one_pass)
+    monkeypatch.setattr(Transformer, "loss", note)
+    said: list[str] = []
+    plan = make_plan(run, dataset, said.append)
+    assert seen == [(sequences, context)] * 2
+    assert plan["tokens_per_second"] == pytest.approx(1e9 / flops_per_token(run.model))
+    assert said == ["measuring 64 of 256 tokens on cpu, for all would take long"][: context < 256]
+
+
+def test_a_pass_that_takes_long_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
+
+    def passes(seconds: list[float]) -> tuple[float, int]:
+        left = list(seconds)
+
+        def act() -> None:
+            clock[0] += left.pop(0)
+
+        return planning._fastest(act, torch.device("cpu")), len(seconds) - len(left)
+
+    assert passes([0.3, 0.1, 0.2, 0.01]) == (pytest.approx(0.1), 3)
+    assert passes([6.0, 1.0]) == (pytest.approx(6.0), 1)
 
 
 def test_deterministic_products_are_no_tf32() -> None:

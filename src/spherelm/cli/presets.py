@@ -14,8 +14,6 @@ from spherelm.flags import parse
 
 PATIENCE = 15.0
 """Seconds that measuring one preset may take; those that would take longer have no time."""
-SHARE = 0.25
-"""Of the speed of a large product, what a training step reaches at least where it takes long."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ def _costs(run: RunConfig) -> dict[str, Any]:
 def _measure(runs: dict[str, RunConfig], rows: dict[str, dict[str, Any]], device: str) -> str:
     """Add the seconds of each run that can be measured quickly; returns where that was."""
     from spherelm.ops.device import choose_device
-    from spherelm.training.report.plan import flops_to_measure, measure_speed, product_speed
+    from spherelm.training.report.plan import SHARE, flops_to_measure, measure_speed, product_speed
 
     where = choose_device(device, "--device")
     reached = SHARE * product_speed(where)

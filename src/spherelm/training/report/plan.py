@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +29,7 @@ def print_plan(
     run: RunConfig, dataset: TokenDataset, as_json: bool, init_from: Path | None = None
 ) -> None:
     """Print the configuration and its cost, and the model it begins with; nothing is written."""
-    plan = make_plan(run, dataset)
+    plan = make_plan(run, dataset, lambda line: print(line, file=sys.stderr, flush=True))
     if init_from is not None:
         plan["init_from"] = str(init_from)
     if as_json:
@@ -48,13 +50,15 @@ def print_plan(
         print(f"{name:<17} {value}")
 
 
-def make_plan(run: RunConfig, dataset: TokenDataset) -> dict[str, Any]:
-    """The numbers of a plan."""
+def make_plan(
+    run: RunConfig, dataset: TokenDataset, say: Callable[[str], None] = lambda line: None
+) -> dict[str, Any]:
+    """The numbers of a plan; `say` is told of a measurement that takes a while."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
     check_data(run, dataset)
     windows = WindowReader(dataset.train, run.model.context).n_windows
-    speed = measure_speed(run, device)
+    speed = measure_speed(run, device, say)
     per_token = flops_per_token(run.model)
     return {
         "config": to_dict(run),
@@ -79,20 +83,55 @@ def _memory(needed: int, free: int | None) -> str:
 
 PASSES = 3
 """Passes of which the fastest counts."""
+PATIENCE = 5.0
+"""Seconds after which passes are enough, and that one is to take at most."""
+SHARE = 0.25
+"""Of the speed of a large product, what a training step reaches at least where it takes long."""
+FEWEST = 64
+"""Tokens of a sequence that are measured at least."""
 
 
-def measure_speed(run: RunConfig, device: torch.device) -> float:
-    """Tokens per second of forward and backward, from a model of one layer and one of two."""
-    one, two = (_seconds(run, layers, device) for layers in (1, 2))
+def measure_speed(
+    run: RunConfig, device: torch.device, say: Callable[[str], None] = lambda line: None
+) -> float:
+    """Tokens per second of forward and backward, from a model of one layer and one of two.
+
+    Where that would take long, as of 7B parameters on a CPU, it is that of shorter sequences: as
+    many FLOPs a second. Then `say` is told.
+    """
+    part = _part(run, SHARE * PATIENCE * product_speed(device))
+    for layers in (1, 2):
+        check_fits(override(part, {"model.n_layers": layers}), device)
+    if part.model.context < run.model.context:
+        say(
+            f"measuring {part.model.context} of {run.model.context} tokens on {device}, for all "
+            "would take long"
+        )
+    one, two = (_seconds(run, part, layers, device) for layers in (1, 2))
     per_layer = max(0.0, two - one)
     return run.model.context / (one + per_layer * (run.model.n_layers - 1))
 
 
 def flops_to_measure(run: RunConfig) -> float:
-    """What `measure_speed` computes."""
-    models = (dataclasses.replace(run.model, n_layers=n) for n in (1, 2))
-    tokens = PASSES * _sequences(run) * run.model.context
-    return tokens * sum(flops_per_token(model) for model in models)
+    """What `measure_speed` computes of whole sequences."""
+    return PASSES * sum(_flops(_part(run), layers) for layers in (1, 2))
+
+
+def _part(run: RunConfig, flops: float = math.inf) -> RunConfig:
+    """What of a step is measured: some sequences or, where these are more than `flops`, as much of
+    one as is less."""
+    sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
+    part = override(run, {"train.batch_size": sequences, "train.micro_batch_size": None})
+    context = run.model.context
+    while _flops(part, 2) > flops and context >= 2 * FEWEST:
+        context = context // 2 if part.train.batch_size == 1 else context
+        part = override(part, {"train.batch_size": 1, "model.context": context})
+    return part
+
+
+def _flops(run: RunConfig, n_layers: int) -> float:
+    """A step with a model of `n_layers` layers."""
+    return run.tokens_per_step * flops_per_token(dataclasses.replace(run.model, n_layers=n_layers))
 
 
 def product_speed(device: torch.device, size: int = 1024) -> float:
@@ -103,9 +142,9 @@ def product_speed(device: torch.device, size: int = 1024) -> float:
 
 
 def _fastest(act: Callable[[], object], device: torch.device) -> float:
-    """Seconds of the fastest of some calls."""
-    times = []
-    for _ in range(PASSES):
+    """Seconds of the fastest of some calls; of one alone where it takes long."""
+    times: list[float] = []
+    while len(times) < PASSES and sum(times) < PATIENCE:
         began = time.perf_counter()
         act()
         if device.type == "cuda":
@@ -114,18 +153,11 @@ def _fastest(act: Callable[[], object], device: torch.device) -> float:
     return min(times)
 
 
-def _sequences(run: RunConfig) -> int:
-    return min(run.train.micro_batch_size or run.train.batch_size, 4)
-
-
-def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
-    """The best time for a sequence through a model of `n_layers` layers, forward and backward."""
-    sequences = _sequences(run)
-    of_step = {"train.batch_size": sequences, "train.micro_batch_size": None}
-    part = override(run, {"model.n_layers": n_layers, **of_step})
-    check_fits(part, device)
-    model = build_model(part, device)
-    shape = (sequences, run.model.context)
+def _seconds(run: RunConfig, part: RunConfig, n_layers: int, device: torch.device) -> float:
+    """The best time for a sequence of `run` through a model of `n_layers` layers, forward and
+    backward, by that for `part` of a step."""
+    model = build_model(override(part, {"model.n_layers": n_layers}), device)
+    shape = (part.train.batch_size, part.model.context)
     tokens = torch.randint(run.model.vocab_size, shape, device=device)
 
     def step() -> None:
@@ -133,4 +165,5 @@ def _seconds(run: RunConfig, n_layers: int, device: torch.device) -> float:
             loss = model.loss(tokens, tokens)
         loss.backward()
 
-    return _fastest(step, device) / sequences
+    share = _flops(run, n_layers) / run.train.batch_size / _flops(part, n_layers)
+    return _fastest(step, device) * share
