@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Iterator
@@ -64,3 +65,11 @@ def test_a_body_that_fails_leaves_the_old(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), durable.written(target) as temporary:
         temporary.write_text(f"half {1 / 0}")
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"target": "old"}
+
+
+def test_a_full_disk_says_what_it_has_no_room_for(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    with pytest.raises(OSError, match="No space left on device") as caught, durable.written(file):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    assert caught.value.filename == str(file)
+    assert list(tmp_path.iterdir()) == []

@@ -70,9 +70,11 @@ def written(path: Path) -> Iterator[Path]:
         temporary.chmod(mode)
         force_to_disk(temporary)
         os.replace(temporary, path)
-    except BaseException:
+    except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say what it has no room for
         raise
     force_to_disk(path.parent)
 
