@@ -400,17 +400,18 @@ def test_the_folder_must_be_ours(text_file: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"val_fraction": 0.2}, "val_fraction = 0.01, not 0.2"),
-        ({"tokenizer": "bytes"}, "tokenizer = None, not 'bytes'"),
-        ({"shard_tokens": 9}, "shard_tokens = 67108864, not 9"),
-        ({"field": "body"}, "field = 'text', not 'body'"),
+        ({"val_fraction": 0.2}, "with --val-fraction 0.01, not with --val-fraction 0.2;"),
+        ({"tokenizer": "bytes"}, "without --tokenizer, not with --tokenizer bytes;"),
+        ({"train_tokenizer": 300}, "without --train-tokenizer, not with --train-tokenizer 300;"),
+        ({"shard_tokens": 9}, "with --shard-tokens 67108864, not with --shard-tokens 9;"),
+        ({"field": "body"}, "with --field text, not with --field body;"),
     ],
 )
 def test_other_settings_in_the_same_folder_are_refused(
     text_file: Path, tmp_path: Path, change: dict[str, object], named: str
 ) -> None:
     prepare(PrepareConfig((str(text_file),), tmp_path / "out"))
-    with pytest.raises(UserError, match=f"was begun with {named}"):
+    with pytest.raises(UserError, match=f"was begun {named}"):
         prepare(PrepareConfig((str(text_file),), tmp_path / "out", **change))  # type: ignore[arg-type]
 
 

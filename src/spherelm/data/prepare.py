@@ -207,10 +207,18 @@ def _settings_before(out: Path, settings: dict[str, Any]) -> dict[str, Any] | No
 def _compare(out: Path, before: dict[str, Any], settings: dict[str, Any]) -> None:
     for name, value in settings.items():
         if before.get(name) != value:
-            raise UserError(
-                f"{out} was begun with {name} = {shortened(before.get(name))}, not "
-                f"{shortened(value)}; name a new --out"
-            )
+            then, now = _given(name, before.get(name)), _given(name, value)
+            raise UserError(f"{out} was begun {then}, not {now}; name a new --out")
+
+
+def _given(name: str, value: Any) -> str:
+    """A setting as it is typed; what is no flag, by its name."""
+    if name not in {field.name for field in dataclasses.fields(PrepareSettings)}:
+        return f"with {name} = {shortened(value)}"
+    flag = f"--{name.replace('_', '-')}"
+    if value is None or value == []:
+        return f"without {flag}"
+    return f"with {flag} {shortened(value) if isinstance(value, list) else value}"
 
 
 def _changed(out: Path) -> UserError:

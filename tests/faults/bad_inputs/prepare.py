@@ -25,6 +25,9 @@ ROWS = (
     row("prepare odd.bin --tokenizer bytes --out new", says="not a nanoGPT file"),
     row("prepare nothing.bin --tokenizer bytes --out new", says="not a nanoGPT file"),
     row("prepare tokens.bin --tokenizer bytes --out new", says="was not made by tokenizer bytes"),
-    row("prepare text.txt --out data --field content", says="was begun with"),
+    row(
+        "prepare text.txt --out data --field content",
+        says="was begun with --field text, not with --field content",
+    ),
     row(f"{PREPARE} --end-of-document STOP --tokenizer bpe/tokenizer", says="has no token 'STOP'"),
 )
