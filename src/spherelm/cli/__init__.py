@@ -99,6 +99,9 @@ def _run(argv: list[str]) -> int:
         if word.encode(errors="ignore").decode() != word:
             raise UserError(f"{word!a} is not UTF-8; names and texts must be")
     verb, rest = argv[0], argv[1:]
+    if verb.startswith("-"):
+        hint = nearest(verb, ("--help", "--version"))
+        raise UserError(f"there is no option {verb} before a verb; {hint}")
     if verb not in VERBS:
         raise UserError(f"there is no verb {verb!r}; {nearest(verb, VERBS)}")
     if launcher.world_size() > 1 and verb not in FOR_MANY:
