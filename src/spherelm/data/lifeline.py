@@ -46,6 +46,9 @@ def start_worker(lifeline: Lifeline | None, start: Callable[..., None], *argumen
 def deaf() -> Iterator[None]:
     """Processes that are started inside never hear Ctrl-C; we ourselves do when we are through, for
     a process that is half started would wait forever."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
     resource_tracker.ensure_running()  # else the first process would, and unblock the signal
     heard: list[tuple[int, FrameType | None]] = []
     handler = signal.getsignal(signal.SIGINT)
