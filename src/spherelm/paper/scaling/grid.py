@@ -92,8 +92,9 @@ def _descent() -> list[Point]:
 
 
 def _queue() -> list[Point]:
-    """What each arm and schedule gives; rates; tuned values; then curves over tokens, seeds, other
-    contexts, recipes, the paper's ablations, eight-bit products, and the larger model."""
+    """What each arm and schedule gives; what was best so far in longer runs and with more seeds;
+    rates and tuned values; then other contexts, recipes, the paper's ablations, eight-bit products,
+    and the larger model."""
     arms = [
         *(Point(arm, 92) for arm in MAIN),
         *(Point(arm, 46, schedule, lr=lr) for schedule in SCHEDULES for arm, lr in EARLIER.items()),
@@ -161,7 +162,7 @@ def _queue() -> list[Point]:
         for arm, lr in EARLIER.items()
     ]
     larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
-    first = arms + rates + tuned + carried + early + longest + seeds + contexts + recipes
+    first = arms + carried + seeds + longest + rates + tuned + early + contexts + recipes
     # A run may be asked for twice: as an arm's own, and as a neighbour of another rate.
     queue = first + ablated + rounded + larger + widths
     return list({point.id: point for point in queue}.values())
