@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -235,6 +236,15 @@ def test_the_page_in_the_repository_is_that_of_its_data() -> None:
         assert picture == svg.draw_file(figure)
         ElementTree.fromstring(picture)
         assert f"({figure.name}.svg)" in (results / page.PAGE).read_text()
+
+
+def test_shares_and_factors_told_in_words_are_those_of_the_tables() -> None:
+    """What people wrote above the tables, of runs that have since been joined by others."""
+    words, _, tables = (ROOT / "docs" / "results" / page.PAGE).read_text().partition(page.BEGIN)
+    told = re.findall(r"(\d\.\d\d)\**(?: times as many)? \((\d\.\d\d) to (\d\.\d\d)\b", words)
+    assert len(told) > 10
+    for value, low, high in told:
+        assert f"| {value} | {low} to {high} |" in tables, f"{value} ({low} to {high})"
 
 
 # --- runs ----------------------------------------------------------------------------------------
