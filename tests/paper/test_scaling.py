@@ -15,7 +15,7 @@ from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
-from spherelm.paper.scaling import arms, best, grid, identity, page
+from spherelm.paper.scaling import arms, grid, identity, needed, page
 from spherelm.paper.scaling.grid import GRID
 from spherelm.paper.scaling.point import SMALL, TOKENS_PER_STEP, Point
 from spherelm.plots import svg
@@ -180,7 +180,7 @@ def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> Non
     for seed, loss in enumerate((3.9, 4.2, 4.2)):
         made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
     made_up(tmp_path, Point("gpt", 92, lr=2e-3), 4.0)  # below the mean of three, above seed 0
-    (found,) = best.best_settings(store.read(tmp_path))
+    (found,) = needed.Ends.of(store.read(tmp_path)).bests
     assert {run.config.optim.lr for run in found.runs} == {4e-3}
     assert found.loss == pytest.approx(4.1)
 
@@ -193,7 +193,7 @@ def test_one_seed_wins_against_several_by_more_than_chance_alone(
     for seed, loss in enumerate((4.0, 3.99, 4.01)):
         made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
     made_up(tmp_path, Point("gpt", 92, lr=2e-3), alone)
-    (found,) = best.best_settings(store.read(tmp_path))
+    (found,) = needed.Ends.of(store.read(tmp_path)).bests
     assert {run.config.optim.lr for run in found.runs} == {lr}
 
 

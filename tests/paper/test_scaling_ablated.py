@@ -13,7 +13,7 @@ from spherelm.config_io import read_toml, to_toml
 from spherelm.paper import store
 from spherelm.paper.ablations import TABLES, ablate
 from spherelm.paper.noise import Noise
-from spherelm.paper.scaling import best, page, settings
+from spherelm.paper.scaling import needed, page, settings
 from spherelm.paper.scaling.grid import GRID
 from spherelm.paper.scaling.point import Point
 from tests.paper.test_scaling import made_up
@@ -43,7 +43,7 @@ def test_a_row_belongs_to_no_arm_s_curve_and_no_rate_is_chosen_from_it(tmp_path:
     made_up(folder, Point("ngpt-no-qk", 46), 4.0)
     for name in ("s_z-scale-1", "no-qk-norm", "s_u-init-small"):
         made_up(folder, Point("ngpt", 92, variant=name), 3.0)  # below both
-    bests = best.best_settings(store.read(folder))
+    bests = needed.Ends.of(store.read(folder)).bests
     assert {(b.arm, b.loss) for b in bests} == {
         ("ngpt", 3.65),
         ("ngpt-no-qk", 3.66),

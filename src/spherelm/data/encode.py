@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import multiprocessing
 import os
+import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
@@ -107,6 +108,7 @@ _worker: tuple[Tokenizer, str]
 def _start_worker(tokenizer: Tokenizer, dtype: str) -> None:
     global _worker
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for Windows, where no process starts deaf
     _worker = tokenizer, dtype
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from spherelm.paper.noise import Noise
 from spherelm.paper.scaling.arms import ARMS, MAIN
-from spherelm.paper.scaling.chance import noises
+from spherelm.paper.scaling.chance import Noises
 from spherelm.paper.scaling.identity import place, settings
 from spherelm.paper.store import Record
 
@@ -56,15 +56,14 @@ def _best(tried: Sequence[Sequence[Record]], noise: Noise | None) -> Sequence[Re
     return min(near, key=lambda seeds: (-len(seeds), loss(seeds)))
 
 
-def best_settings(records: Sequence[Record]) -> list[Best]:
+def best_settings(records: Sequence[Record], noises: Noises) -> list[Best]:
     """For each arm that is compared, context and budget, its best setting with all seeds of it.
 
     The arms of `MAIN`, and whatever else has more than one budget: a recipe that was tried at one
     has its loss alone.
     """
-    chances = noises(records)
     found = [
-        Best(*key, tuple(_best(runs, chances.get(key[1:3]))))
+        Best(*key, tuple(_best(runs, noises.get(key[1:3]))))
         for key, runs in settings(records).items()
     ]
     budgets = Counter((b.arm, b.size, b.context) for b in found)

@@ -104,7 +104,8 @@ class Ends:
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Ends:
-        return cls(best_settings(records), noises(records))
+        chances = noises(records)
+        return cls(best_settings(records, chances), chances)
 
     def at(self, size: str, context: int) -> list[Best]:
         return [b for b in self.bests if (b.size, b.context) == (size, context)]
