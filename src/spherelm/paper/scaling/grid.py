@@ -62,6 +62,10 @@ BEST_AT_92 = (
     Point("ngpt", 92),
 )
 """Of each arm, by seed 0 so far."""
+SEEDED = (Point("ngpt-muon", 92), *BEST_AT_92[1:])
+"""Of each arm what has three seeds at 92M tokens: what other contexts and the larger model take."""
+_WIDER = {"ngpt-muon": 5.66e-3, "gpt-qk-muon": 11.3e-3, "gpt": 2.83e-3, "ngpt": 5.66e-3}
+"""Their rates at 12x768, lower by a half doubling, which is about 512/768, for every arm."""
 
 
 _RATES = {
@@ -136,8 +140,9 @@ def _queue() -> list[Point]:
         *(Point(arm, 184, lr=_LONG[arm], seed=seed) for seed in (1, 2) for arm in LEADERS),
     ]
     contexts = [
-        *(Point(arm, tokens, context=1024) for tokens in (46, 92, 184) for arm in BOTH),
-        *(Point(arm, 92, context=8192) for arm in LEADERS),
+        dataclasses.replace(point, context=context, millions=tokens)
+        for context, tokens in ((1024, 92), (1024, 46), (1024, 184), (8192, 92))
+        for point in SEEDED
     ]
     recipes = [
         *(Point(name, 46) for name, arm in ARMS.items() if arm.base and arm.compared),
@@ -161,7 +166,11 @@ def _queue() -> list[Point]:
         for seed in range(3)
         for arm, lr in EARLIER.items()
     ]
-    larger = [Point(arm, tokens, size="12x768") for tokens in (92, 184) for arm in LEADERS]
+    larger = [
+        dataclasses.replace(point, size="12x768", millions=tokens, lr=_WIDER[point.arm])
+        for tokens in (92, 46, 184)
+        for point in SEEDED
+    ]
     first = arms + carried + seeds + longest + rates + tuned + early + contexts + recipes
     # A run may be asked for twice: as an arm's own, and as a neighbour of another rate.
     queue = first + ablated + rounded + larger + widths
