@@ -34,7 +34,7 @@ class Best:
 
 
 def places(bests: Sequence[Best]) -> list[tuple[str, int]]:
-    """Sizes and contexts that were measured, the study's own size first."""
+    """Sizes and contexts that were measured, the study's own first."""
     return sorted({(b.size, b.context) for b in bests}, key=lambda where: place(*where))
 
 

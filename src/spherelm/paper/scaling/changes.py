@@ -65,7 +65,7 @@ def unchanged(point: Point) -> Iterator[Point]:
         yield dataclasses.replace(point, arm=base, lr=point.peak)
 
 
-def _place(runs: Mapping[int, Record]) -> tuple[bool, str, int, int, bool]:
+def _place(runs: Mapping[int, Record]) -> tuple[bool, str, bool, int, int, bool]:
     """All changes of GPT at a budget, then all of nGPT."""
     run = next(iter(runs.values()))
     return *place_of(run.config), run.tokens, run.config.model.arch == "ngpt"

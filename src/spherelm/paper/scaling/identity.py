@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from spherelm.config import RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.point import SMALL
+from spherelm.paper.scaling.point import CONTEXT, SMALL
 from spherelm.paper.store import Record
 
 
@@ -41,12 +41,12 @@ def size_of(run: RunConfig) -> str:
     return f"{run.model.n_layers}x{run.model.d_model}"
 
 
-def place(size: str, context: int) -> tuple[bool, str, int]:
-    """To sort by size and context, the study's own size first."""
-    return size != SMALL, size, context
+def place(size: str, context: int) -> tuple[bool, str, bool, int]:
+    """To sort by size and context, the study's own first."""
+    return size != SMALL, size, context != CONTEXT, context
 
 
-def place_of(run: RunConfig) -> tuple[bool, str, int]:
+def place_of(run: RunConfig) -> tuple[bool, str, bool, int]:
     return place(size_of(run), run.model.context)
 
 

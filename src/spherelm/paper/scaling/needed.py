@@ -19,7 +19,7 @@ from spherelm.paper.scaling import times
 from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.best import Best, best_settings, places
 from spherelm.paper.scaling.chance import Noises, noises
-from spherelm.paper.scaling.point import SMALL
+from spherelm.paper.scaling.point import CONTEXT, SMALL
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import millions, thousands
 from spherelm.paper.store import Record
@@ -27,7 +27,7 @@ from spherelm.plots import markdown
 
 GPT = "gpt"
 """The baseline of the paper's kind."""
-ASKED = (SMALL, 4096)
+ASKED = (SMALL, CONTEXT)
 """The size and context at which the study's two questions are asked."""
 _END = ("tokens", "loss", "seeds")
 _FACTOR = ("model", "context", "baseline", "arm", *_END, "it needs", "factor", "90 %", "in seconds")

@@ -27,6 +27,8 @@ WARMUP_SHARE = 0.1
 
 
 SMALL = "8x512"
+CONTEXT = 4096
+"""The study's own size and context."""
 SHAPES = {
     SMALL: Shape(8, 512, 8),
     "12x768": Shape(12, 768, 12),
@@ -62,7 +64,7 @@ class Point:
     muon_lr: float | None = None
     """Muon's highest rate. Unset: `lr`."""
     log_rho: float | None = None
-    context: int = 4096
+    context: int = CONTEXT
     seed: int = 0
     size: str = SMALL
     tuned: tuple[tuple[str, float], ...] = ()
