@@ -32,6 +32,24 @@ def test_a_table_fits_and_breaks_no_number(
     assert form == {20: "list", 44: "list", 56: "columns"}.get(width, "frames")
 
 
+def test_frames_are_whole_at_every_width(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head = ("preset", *(f"{n} GPUs" for n in (2, 4, 8, 16, 32, 64, 128)))
+    rows = [("ngpt-0.5b-4k", *["117.1"] * 7)]
+    framed = 0
+    for width in range(50, 90):
+        monkeypatch.setenv("COLUMNS", str(width))
+        console.print_table(None, rows, head)
+        lines = capsys.readouterr().out.rstrip("\n").split("\n")
+        assert max(map(len, lines)) <= width
+        if "┏" in lines[0]:
+            framed += 1
+            assert all(line[-1] in "┓┃┩│┘" for line in lines), "\n".join(lines)
+            assert sum(line.count("117.1") for line in lines) == 7
+    assert framed > 15  # 72 columns hold the numbers, 84 all heads in one line
+
+
 def test_a_table_without_frames(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

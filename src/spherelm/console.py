@@ -127,13 +127,14 @@ def print_table(
         caption=None if caption is None else Text(caption),
         show_header=head is not None,
     )
-    for i, (name, narrowest) in enumerate(zip(head or ("", ""), least, strict=True)):
+    widths = [None, None] if head is None else _framed_widths(rows, head, least, console.width)
+    for i, (name, width) in enumerate(zip(head or ("", ""), widths, strict=True)):
         side: Literal["left", "right"] = "left" if i == 0 or name in words else "right"
         table.add_column(
             name,
             style="bold" if i == 0 else "none",
             justify=side,
-            min_width=None if head is None else narrowest,
+            width=width,
             overflow="fold",
         )
     for row in rows:
@@ -158,6 +159,22 @@ def _least_widths(
         title = max((len(word) for word in name.split()), default=0)
         least.append(max(1, title, min(longest, NARROWEST_NAME) if may_break else longest))
     return least
+
+
+def _framed_widths(
+    rows: Sequence[Sequence[str]], head: Sequence[str], least: Sequence[int], width: int
+) -> list[int]:
+    """The columns of a table with frames: those of their cells, the widest narrowed until all fit.
+
+    rich narrows without a look at what each column needs, and cuts off what is then too wide.
+    """
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, cells)) for cells in zip(head, *rows, strict=True)]
+    while sum(widths) + 3 * len(widths) >= width:
+        may = [i for i, (now, need) in enumerate(zip(widths, least, strict=True)) if now > need]
+        widths[max(may, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def _columns(
