@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import signal
@@ -10,12 +11,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from spherelm import presets
 from spherelm.config import RunConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
 from spherelm.folders.kinds import OWNER
+from spherelm.model.config import ScaleConfig
 from spherelm.runs.run_dir import Claim, RunDir
 from spherelm.training import loop
 from spherelm.training.loop import train
@@ -215,3 +218,13 @@ def test_train_refuses_another_configuration_wherever_it_would_go_on(
         monkeypatch.undo()
     assert RunDir(out).read_config() == run
     assert there == "a run begun meanwhile" or sorted(out.rglob("*")) == before
+
+
+def test_another_architecture_is_told_as_that() -> None:
+    """And not by one of the fields that follow from it; a field that one lacks is unset there."""
+    ngpt = presets.get("ngpt-debug")
+    with pytest.raises(UserError, match=r"cannot resume with model.arch = gpt: the run began with"):
+        check_same_run(ngpt, presets.get("gpt-debug"))
+    plain = dataclasses.replace(ngpt, model=dataclasses.replace(ngpt.model, s_z=ScaleConfig()))
+    with pytest.raises(UserError, match=r"with model.s_z.init = unset: the run began with 16.0;"):
+        check_same_run(ngpt, plain)

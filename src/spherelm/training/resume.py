@@ -159,9 +159,9 @@ def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> Non
 def check_same_run(before: RunConfig, now: RunConfig) -> None:
     """Refuse to resume with a configuration that would be another run."""
     old, new = dict(flatten(to_dict(before))), dict(flatten(to_dict(now)))
-    for field in sorted(old.keys() | new.keys()):
+    for field in old | new:  # model.arch first: much else follows from it
         if field not in MAY_CHANGE and old.get(field) != new.get(field):
             raise UserError(
-                f"cannot resume with {field} = {new.get(field)}: the run began with "
-                f"{old.get(field)}; leave it as it was, or start over with another --out"
+                f"cannot resume with {field} = {new.get(field, 'unset')}: the run began with "
+                f"{old.get(field, 'unset')}; leave it as it was, or start over with another --out"
             )
