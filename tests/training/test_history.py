@@ -27,6 +27,7 @@ from spherelm.training.report.history_charts import (
     optimizer_charts,
 )
 from spherelm.training.report.history_page import render
+from spherelm.training.report.samples import validation_prompt
 from tests.compare.test_report import LOADS, Tags
 from tests.training.conftest import tiny
 
@@ -139,6 +140,17 @@ def test_samples_of_the_newest_checkpoints(
     assert "own writes 8 tokens" in capsys.readouterr().err
     assert main(["report", *words, "0"]) == 0
     assert "<pre>" not in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_a_prompt_ends_with_a_whole_letter(tmp_path: Path) -> None:
+    """Half of a context of 32 bytes is five letters of three bytes, and a third of one."""
+    (tmp_path / "text.txt").write_text("漢字" * 400, encoding="utf-8")
+    words = ["prepare", str(tmp_path / "text.txt"), "--val-fraction", "0.5"]
+    assert main([*words, "--out", str(tmp_path / "tokens")]) == 0
+    dataset = open_dataset(tmp_path / "tokens")
+    prompt = validation_prompt(dataset, dataset.tokenizer(), 32)
+    assert len(prompt) == 15
+    assert dataset.tokenizer().decode(prompt) in ("漢字漢字漢", "字漢字漢字")
 
 
 def test_gpt_and_ngpt_have_their_colours(runs: dict[str, Path]) -> None:

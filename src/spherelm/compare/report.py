@@ -67,8 +67,8 @@ def _subtitle(c: Comparison) -> str:
     parameters = " and ".join(dict.fromkeys(sizes))  # nGPT's factors are seen where it is small
     return (
         f'<p class="quiet">Two language models of {parameters} parameters, GPT and the normalized '
-        f"Transformer nGPT, each trained on the same {c.gpt.tokens:,} tokens of "
-        f"{escape(c.data)} in the same order, seed {c.gpt.config.train.seed}.</p>\n"
+        f"Transformer nGPT, each trained on the same {c.gpt.tokens:,} tokens "
+        f"from {escape(c.data)} in the same order, seed {c.gpt.config.train.seed}.</p>\n"
         f'<p class="quiet">{escape(caveat(c))}</p>'
     )
 

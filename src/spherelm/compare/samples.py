@@ -23,6 +23,6 @@ def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch
     for arch, run_dir in runs.items():
         model, tokenizer, config = load_model(run_dir.root)
         model.to(choose_device(config.train.device)).eval()
-        prompt = validation_prompt(dataset, model.config.context)
+        prompt = validation_prompt(dataset, tokenizer, model.config.context)
         samples[arch] = write_sample(model, tokenizer, prompt)
     return samples

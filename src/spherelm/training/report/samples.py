@@ -14,7 +14,7 @@ from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.generation.engine import Engine
 from spherelm.generation.settings import Sampling
-from spherelm.generation.text import encode_prompt
+from spherelm.generation.text import INCOMPLETE, encode_prompt, generate_text
 from spherelm.model.transformer import Transformer
 from spherelm.saved import Saved, find_tokenizer, open_own_data, read_weights, reading
 
@@ -36,19 +36,22 @@ def write_sample(
     model: Transformer, tokenizer: Tokenizer, prompt: Sequence[int], most: int = LONGEST
 ) -> Sample:
     """What a model writes behind a prompt: the same random numbers every time."""
-    (ids,) = Engine(model).generate(
+    (text,) = generate_text(
+        Engine(model),
+        tokenizer,
         [prompt],
         max_new_tokens=min(most, model.config.context - len(prompt)),
         sampling=Sampling(temperature=TEMPERATURE),
-        stop_ids={tokenizer.end_of_document},
     )
-    return Sample(*(printable(tokenizer.decode(part)) for part in (prompt, ids)))
+    return Sample(printable(tokenizer.decode(prompt)), printable(text))
 
 
-def validation_prompt(dataset: TokenDataset, context: int) -> list[int]:
-    """The beginning of the validation text, at most half of a context."""
+def validation_prompt(dataset: TokenDataset, tokenizer: Tokenizer, context: int) -> list[int]:
+    """The beginning of the validation text: whole letters, at most half of a context."""
     length = min(PROMPT_TOKENS, context // 2)
     ids: list[int] = np.asarray(dataset.val.shards[0].tokens[:length]).tolist()
+    while len(ids) > 1 and tokenizer.decode(ids).endswith(INCOMPLETE):
+        ids.pop()
     return ids
 
 
@@ -65,7 +68,7 @@ def sample_of_run(folder: str, most: int = LONGEST) -> Sample | str:
         with contextlib.suppress(UserError):
             dataset = open_own_data(saved)
             if dataset.has_val:
-                prompt = validation_prompt(dataset, saved.config.model.context)
+                prompt = validation_prompt(dataset, tokenizer, saved.config.model.context)
         return read_weights(saved), tokenizer, prompt
 
     try:
