@@ -85,6 +85,15 @@ def test_an_unknown_name_is_one_line(name: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
+@pytest.mark.parametrize("name", ["medium", "large", "124m", "gpt2", "ngpt-350m", "ngpt"])
+def test_a_size_that_there_is_not_is_told_all(name: str) -> None:
+    """None is near: that all begin with ngpt- does not make two of them alike."""
+    with pytest.raises(UserError, match=r"; valid: ngpt-0.5b-1k, .*, ngpt-nano, ngpt-small$"):
+        presets.get(name)
+    with pytest.raises(UserError, match=r"; valid: gpt-0.5b-1k, .*, gpt-nano, gpt-small$"):
+        presets.get("gpt-large")
+
+
 def test_a_misspelt_name_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'ngpt-nano'"):
         presets.get("ngpt-nanno")

@@ -30,17 +30,19 @@ MOST_MEANT = 4
 """Names of which one was meant, and that are still all told."""
 
 
-def nearest(name: str, valid: Iterable[str]) -> str:
+def nearest(name: str, valid: Iterable[str], before: str = "") -> str:
     """A hint for a misspelt name: the closest valid one, or all of them when nothing is close.
 
-    One that is not written to its end may mean a few.
+    One that is not written to its end may mean a few. What stands `before` all of them is told and
+    not compared: it would make any two alike.
     """
     valid = sorted(valid)
-    begun = [each for each in valid if name and each.startswith(name)]
-    if 0 < len(begun) <= MOST_MEANT:
-        return f"did you mean {' or '.join(map(repr, begun))}?"
-    close = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"valid: {', '.join(valid)}"
+    meant = [each for each in valid if name and each.startswith(name)]
+    if not 0 < len(meant) <= MOST_MEANT:
+        meant = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
+    if meant:
+        return f"did you mean {' or '.join(repr(before + each) for each in meant)}?"
+    return f"valid: {', '.join(before + each for each in valid)}"
 
 
 def no_folder(path: Path) -> str:

@@ -151,10 +151,10 @@ def get(name: str, arch: Arch = "ngpt") -> RunConfig:
     if not isinstance(name, str):
         raise UserError(f"a preset has a name, such as ngpt-nano, not {name!r}")
     full = name if name.partition("-")[0] in ARCHS else f"{arch}-{name}"
-    if full not in names():
-        raise UserError(f"unknown preset {name!r}; {nearest(full, names())}")
-    arch = "gpt" if full.startswith("gpt-") else "ngpt"
+    arch = "gpt" if full.startswith("gpt") else "ngpt"
     size = full.partition("-")[2]
+    if size not in MODELS:
+        raise UserError(f"unknown preset {name!r}; {nearest(size, MODELS, f'{arch}-')}")
     model, train = _model(arch, size), TRAINING.get(size, PAPER_TRAINING)
     if train is PAPER_TRAINING:
         train = dataclasses.replace(train, micro_batch_size=max(1, 32768 // model.context))
