@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from spherelm.cli import main
+from spherelm.config_io import override, to_dict
 from spherelm.data.loader import evaluation_batches
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
@@ -21,8 +22,9 @@ from spherelm.errors import UserError
 from spherelm.eval.loss import text_loss
 from spherelm.hf.export import export_to_hf
 from spherelm.hf.import_run import import_from_hf
+from spherelm.runs.run_dir import RunDir, write_description
 from tests.corpus import prepare_corpus
-from tests.saved_runs import byte_model, write_run
+from tests.saved_runs import byte_model, change_state, write_run
 
 BYTES = ByteTokenizer()
 
@@ -104,6 +106,27 @@ def test_it_says_which_part_of_the_validation_set_was_read(
     assert main(["eval", "[bold]run", "--data", "data", "--device", "cpu", "--context", "8"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert re.search(r"64 of \d+ sequences of 8 tokens, evenly spread", shown)
+
+
+def test_data_that_is_not_here_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The path of a run's data is that of the folder it was trained in."""
+    prepare_corpus(tmp_path, count=400)
+    run = write_run(tmp_path / "run", byte_model(context=8))
+    config = override(RunDir(run).read_config(), {"data.path": "data"})
+    write_description(RunDir(run), config)
+    change_state(run / "checkpoints" / "step_7", config=to_dict(config))
+    monkeypatch.chdir(tmp_path)
+    assert main(["eval", "run", "--device", "cpu"]) == 0
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")
+    capsys.readouterr()
+    assert main(["eval", "../run", "--device", "cpu"]) == 2
+    assert "../run was trained on data, which is not here; name the folder of its data with " in (
+        capsys.readouterr().err
+    )
+    assert main(["eval", "../run", "--device", "cpu", "--data", "../data"]) == 0
 
 
 def test_only_tokens_of_its_own_tokenizer_are_measured(

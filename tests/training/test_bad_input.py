@@ -72,7 +72,7 @@ def test_toml(tmp_path: Path, corpus: Path) -> None:
 def test_data(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "run"
     line = refused(flags(out, tmp_path / "nowhere"), out, tmp_path / "log")
-    assert "does not exist; make it with `spherelm prepare`" in line
+    assert "does not exist; name it with --data, or make it with `spherelm prepare`" in line
     line = refused(flags(out, tmp_path), out, tmp_path / "log")
     assert "holds no tokens" in line
 

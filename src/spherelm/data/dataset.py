@@ -170,7 +170,10 @@ def open_folder(
     if path.is_file():
         raise UserError(f"{path} is a file; make tokens of its text with `spherelm prepare`")
     if not path.is_dir():
-        raise UserError(f"data folder {path} does not exist; make it with `spherelm prepare`")
+        raise UserError(
+            f"data folder {path} does not exist; name it with --data, or make it with "
+            "`spherelm prepare`"
+        )
     if (path / "prepare.json").is_file():
         raise UserError(f"{path} is not complete; run the same `spherelm prepare` again to finish")
     raise UserError(

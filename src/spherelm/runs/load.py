@@ -167,7 +167,13 @@ def open_own_data(saved: Saved, path: str | None = None, spec: str | None = None
     another would give a loss that means nothing.
     """
     run = saved.config
-    dataset = open_dataset(path or run.data.path, vocab_size=run.model.vocab_size)
+    own = run.data.path
+    if path is None and own is not None and not Path(own).exists():
+        raise UserError(
+            f"{saved.run_root} was trained on {own}, which is not here; name the folder of its "
+            "data with --data, or a text with --text"
+        )
+    dataset = open_dataset(path or own, vocab_size=run.model.vocab_size)
     if saved.data == dataset.fingerprint:
         return dataset
     tokenizer = find_tokenizer(saved, spec)
