@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 
 from spherelm import presets
+from spherelm.config_io import read_toml, to_toml
 from spherelm.errors import UserError
 from spherelm.model.config import SCALE_NAMES
 
@@ -97,3 +99,13 @@ def test_a_size_that_there_is_not_is_told_all(name: str) -> None:
 def test_a_misspelt_name_suggests_the_nearest() -> None:
     with pytest.raises(UserError, match="did you mean 'ngpt-nano'"):
         presets.get("ngpt-nanno")
+
+
+@pytest.mark.parametrize("name", presets.names())
+def test_a_file_that_is_whole_needs_no_preset(name: str, tmp_path: Path) -> None:
+    """What it leaves unset is not taken from nano, whose starting values suit nano alone."""
+    file = tmp_path / "config.toml"
+    file.write_text(to_toml(presets.get(name)))
+    assert read_toml(file, presets.under(file)) == presets.get(name)
+    file.write_text(f'[model]\narch = "{presets.get(name).model.arch}"\n')
+    assert presets.under(file) == presets.get("nano", presets.get(name).model.arch)

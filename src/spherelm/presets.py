@@ -16,7 +16,7 @@ from typing import Any
 from spherelm.config import OptimConfig, RunConfig, TrainConfig
 from spherelm.config_io import toml_values
 from spherelm.errors import UserError, nearest
-from spherelm.model.config import ARCHS, Arch, ModelConfig, ScaleConfig
+from spherelm.model.config import ARCHS, SCALE_NAMES, Arch, ModelConfig, ScaleConfig
 
 BYTES_VOCAB = 257
 """256 bytes and the end of a document: the built-in tokenizer."""
@@ -45,6 +45,9 @@ MODELS: dict[str, ModelConfig] = {
     "7b-4k": ModelConfig(d_model=4096, n_layers=32, n_heads=32, d_mlp=11008, context=4096),
 }
 """The shape of each size. The last is Llama's 7B, for clusters: beyond the paper's sizes."""
+
+WHOLE_MODEL = {"d_model", *SCALE_NAMES}
+"""What a file says of a model if it leaves out nothing that is set; a run's always does."""
 
 PAPER_TRAINING = TrainConfig(
     steps=100_000,
@@ -139,11 +142,18 @@ def of_size(size: str, arch: Arch) -> RunConfig:
 def under(toml: str | Path | None, arch: str | None = None) -> RunConfig:
     """What a TOML file is laid over where no preset is named: nano, as a GPT if it says so.
 
+    A file that describes a whole model, as the config.toml of a run does, is about that model:
+    what it leaves unset has the paper's starting value, and not the one that suits nano.
+
     `arch` is the architecture that a flag has asked for, which wins.
     """
     model = {} if toml is None else toml_values(toml).get("model")
-    of_file = model.get("arch") if isinstance(model, dict) else None
-    return get("nano", "gpt" if (arch or of_file) == "gpt" else "ngpt")
+    if not isinstance(model, dict):
+        model = {}
+    preset = get("nano", "gpt" if (arch or model.get("arch")) == "gpt" else "ngpt")
+    if model.keys() >= WHOLE_MODEL:
+        return dataclasses.replace(preset, model=ModelConfig(arch=preset.model.arch))
+    return preset
 
 
 def get(name: str, arch: Arch = "ngpt") -> RunConfig:

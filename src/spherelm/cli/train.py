@@ -55,7 +55,8 @@ class TrainFlags:
     preset: str = "nano"
     """The configuration to start from, such as ngpt-0.5b-1k; a name without gpt- means nGPT."""
     config: str | None = None
-    """A TOML file whose fields replace the preset's."""
+    """A TOML file whose fields replace the preset's; the config.toml of a run needs none, and is
+    that run's whole configuration."""
     resume: Literal["never", "auto", "strict"] = "never"
     """auto: continue from the newest checkpoint in --out, or begin if there is none; where it is
     damaged, from the one before. strict: refuse a damaged one instead."""
