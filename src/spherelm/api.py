@@ -36,7 +36,7 @@ def load(path: str | Path, *, device: str = "auto", tokenizer: str | None = None
     its own.
     """
     loaded = load_model(path, tokenizer)
-    return loaded._replace(model=to_device(loaded.model, choose_device(device)).eval())
+    return loaded._replace(model=to_device(loaded.model, choose_device(device, "device")).eval())
 
 
 def train(
@@ -51,9 +51,10 @@ def train(
     """Train in the run directory `out`, and show how it goes, as `spherelm train` does.
 
     `config` is a `RunConfig`, a preset's name such as ngpt-nano, or a TOML file such as another
-    run's config.toml. The data decides model.vocab_size for a preset, and for a file that does not
-    say it. `data` is a folder of tokens, an opened one, or None for the one that `config` names,
-    else the built-in corpus. `resume` and `force` are those of the command line.
+    run's config.toml; what a file leaves out is as in `RunConfig()`. The data decides
+    model.vocab_size for a preset, and for a file that does not say it. `data` is a folder of
+    tokens, an opened one, or None for the one that `config` names, else the built-in corpus.
+    `resume` and `force` are those of the command line.
 
     `init_from` is a model to begin with, as `load` takes one: a preset then gives all but the
     shape, and without a `config` (None) its last run's settings are taken. The data must have been

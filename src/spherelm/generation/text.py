@@ -78,6 +78,8 @@ def stream_text(
 
     A sequence ends at the first stop string, which is left out, or where the document ends.
     """
+    if isinstance(stop, str):  # whose letters would each be one
+        raise UserError(f"stop is a list of strings, such as [{stop!r}], not {stop!r}")
     if any(not s for s in stop):
         raise UserError("a stop string is empty; give it at least one character")
     streams = [TextStream(tokenizer, prompt, stop) for prompt in prompts]
