@@ -119,7 +119,7 @@ def test_each_on_its_own_validation_set(
     assert results(capsys, "one", "two") == alone
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["eval", "one", "two", "--device", "cpu"]) == 0
-    assert "on the validation set of built-in corpus: 64 of" in capsys.readouterr().out
+    assert "on the validation set of the built-in corpus: 64 of" in capsys.readouterr().out
 
 
 def test_different_tokenizers_are_told(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

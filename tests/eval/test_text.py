@@ -81,7 +81,7 @@ def test_validation_set_of_the_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert main(["eval", str(run), "--device", "cpu", "--json"]) == 0
     (report,) = json.loads(capsys.readouterr().out)["results"]
     assert report["tokens"] == 64 * 64
-    assert report["data"] == "built-in corpus"
+    assert report["data"] == "the built-in corpus"
     assert report["sequences"] == 64 < report["sequences_there_are"]
     assert report["context"] == 64
     batches = evaluation_batches(open_dataset().val, context=64, n_sequences=64, batch_size=64)

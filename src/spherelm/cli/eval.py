@@ -164,7 +164,7 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
     builtin = flags.data is None and run.data.path is None
     return {
         "text": "validation set",
-        "data": "built-in corpus" if builtin else str(dataset.path),
+        "data": "the built-in corpus" if builtin else str(dataset.path),
         "sequences": min(run.train.eval_sequences, there_are),
         "sequences_there_are": there_are,
         "context": context,

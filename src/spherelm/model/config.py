@@ -69,7 +69,7 @@ class ModelConfig:
     d_mlp: int | None = None
     """F, the width of the MLP. Unset: 4 · d_model, as in the paper."""
     context: int = 1024
-    """T, the longest sequence; longer ones need `model.extend_context`."""
+    """T, the tokens of a sequence in training; `generate` and `eval` may go beyond it."""
     rope_base: float = 10000.0
     """Base of the rotary position embedding."""
     update: Update = "lerp"
