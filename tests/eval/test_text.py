@@ -127,6 +127,10 @@ def test_data_that_is_not_here_is_asked_for(
         capsys.readouterr().err
     )
     assert main(["eval", "../run", "--device", "cpu", "--data", "../data"]) == 0
+    rmtree(run / "tokenizer")
+    capsys.readouterr()
+    assert main(["eval", "../run", "--device", "cpu", "--text", "../text.txt"]) == 2
+    assert "(data folder data does not exist); name one with --tokenizer" in capsys.readouterr().err
 
 
 def test_only_tokens_of_its_own_tokenizer_are_measured(

@@ -155,8 +155,9 @@ def _tokenizer_of_data(saved: Saved) -> Tokenizer:
             raise UserError(f"{dataset.path} is not the data that it was trained on")
         return dataset.tokenizer()
     except UserError as error:
+        why = str(error).partition("; ")[0]  # what follows is the remedy of who asks for data
         raise UserError(
-            f"no tokenizer for {saved.folder} ({error}); name one with --tokenizer"
+            f"no tokenizer for {saved.folder} ({why}); name one with --tokenizer"
         ) from None
 
 
