@@ -18,6 +18,7 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.model.sphere import largest_norm_deviation, matrices
 from spherelm.optim.build import build_optimizer
+from spherelm.optim.moments import collect_moments, give_moments
 from spherelm.optim.recipes.angle_cap import cap_rows_
 from spherelm.optim.recipes.gated_adamw import GatedAdamW
 from spherelm.optim.recipes.logit_gradient import precondition_
@@ -146,11 +147,14 @@ def test_rows_beyond_the_angle_are_put_at_it_on_their_way() -> None:
     torch.testing.assert_close(rows[3:], expected[3:], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("algorithm", ["adamw", "muon", "gated_adamw"])
-def test_no_vector_of_a_block_turns_further_than_the_cap(algorithm: str) -> None:
+def test_no_vector_of_a_block_turns_further_than_the_cap(algorithm: str, resumed: bool) -> None:
     model = perturbed(tiny_config()).float()
     optim = OptimConfig(lr=0.1, algorithm=algorithm, angle_cap=0.05)  # type: ignore[arg-type]
     optimizer = build_optimizer(model, optim, steps=10)
+    if resumed:
+        give_moments(model, optimizer, collect_moments(model, optimizer), 0)
     for share in (1.0, 0.5):
         for group in optimizer.param_groups:
             group["lr"] = 0.1 * share

@@ -45,20 +45,27 @@ def cap_angles(
 
 
 def _attach(optimizer: torch.optim.Optimizer, capped: set[int], angle: float) -> None:
-    held = [
-        (p, group) for group in optimizer.param_groups for p in group["params"] if id(p) in capped
-    ]
-    peaks = [float(group["lr"]) for _, group in held]
+    def held() -> list[tuple[Tensor, float]]:
+        """What is capped, and its rate now; load_state_dict puts other groups in the old ones'
+        place, so that these are asked for each time."""
+        return [
+            (p, float(group["lr"]))
+            for group in optimizer.param_groups
+            for p in group["params"]
+            if id(p) in capped
+        ]
+
+    peaks = {id(p): rate for p, rate in held()}
     before: list[Tensor] = []
 
     def remember(*_arguments: Any) -> None:
-        before[:] = [local_rows(p).detach().clone() for p, _ in held]
+        before[:] = [local_rows(p).detach().clone() for p, _ in held()]
 
     def cap(*_arguments: Any) -> None:
-        for (p, group), old, peak in zip(held, before, peaks, strict=True):
-            cap_rows_(local_rows(p), old, angle * float(group["lr"]) / peak)
+        for (p, rate), old in zip(held(), before, strict=True):
+            cap_rows_(local_rows(p), old, angle * rate / peaks[id(p)])
         before.clear()
 
-    if held:
+    if peaks:
         optimizer.register_step_pre_hook(remember)
         optimizer.register_step_post_hook(cap)
