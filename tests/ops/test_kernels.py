@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from spherelm.errors import UserError
 from spherelm.model.rope import rope_table
 from spherelm.ops import reference
 from spherelm.ops.choose import Choice, choose
@@ -199,3 +200,32 @@ def test_argmax_is_the_first_of_the_largest(V: int, dtype: torch.dtype, device: 
     found = operations("triton", x).argmax(x)
     assert found.dtype == torch.long
     assert found.tolist() == [int(x[0].float().argmax()), V // 2, 0]
+
+
+TABLE, TARGETS = rope_table(3, 8, 10000.0), torch.tensor([[4, 0, 8]])
+ONCE: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
+    "update": (lambda ops, *x: ops.update(*x), [(3, 16), (3, 16), (16,)]),
+    "rms_norm": (lambda ops, *x: ops.rms_norm(*x), [(3, 16), (16,)]),
+    "branch_rms_norm": (lambda ops, *x: ops.branch_rms_norm(*x), [(3, 16), (16,)]),
+    "add_rms_norm": (lambda ops, *x: ops.add_rms_norm(*x), [(3, 16), (3, 16), (16,)]),
+    "swiglu": (lambda ops, h, *W: ops.swiglu(h, ops.operand(*W)), [(3, 16), (8, 16), (8, 16)]),
+    "qkv": (
+        lambda ops, h, s, *W: ops.qkv(h, ops.operand(*W), TABLE.to(h.device), s, 2, True),
+        [(1, 3, 16), (16,), (16, 16), (16, 16), (16, 16)],
+    ),
+    "loss": (
+        lambda ops, h, E, s: ops.loss(h, E, s, TARGETS.to(h.device), "mean"),
+        [(1, 3, 16), (9, 16), (9,)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_a_second_derivative_is_refused(name: str, dtype: torch.dtype, device: str) -> None:
+    operation, shapes = ONCE[name]
+    inputs = [x.requires_grad_() for x in draw(shapes, dtype, device)]
+    out = by("triton", operation)(*inputs)
+    outs = out if isinstance(out, tuple) else (out,)
+    total = sum(o.square().sum() for o in outs)
+    with pytest.raises(UserError, match="second derivatives"):
+        torch.autograd.grad(total, inputs, create_graph=True)

@@ -17,6 +17,8 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from spherelm.ops.reference import first_derivative
+
 _HEAD_SIZES = range(8, 129, 8)
 
 # Of its compiler to its authors; a thousand characters before the first step of a run.
@@ -93,6 +95,7 @@ def _setup_context(ctx, inputs, output) -> None:
     ctx.save_for_backward(q, k, v, *output)
 
 
+@first_derivative
 def _backward(ctx, grad, _):
     if grad is None:
         return None, None, None, None

@@ -64,7 +64,7 @@ def _sum_to_vector(x: Tensor) -> Tensor:
     return x.flatten(0, -2).sum(0)
 
 
-def _first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
+def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse `create_graph=True`: torch's own `once_differentiable` lets autograd.grad leave out
     what it cannot derive, without a word."""
 
@@ -90,7 +90,7 @@ class _Normalize(Function):
         return unit.to(x.dtype)
 
     @staticmethod
-    @_first_derivative
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         unit, length = ctx.saved_tensors
         return _through_unit(at_least_float32(grad), unit, length).to(grad.dtype)
@@ -114,7 +114,7 @@ class _ResidualLerp(Function):
         return out.to(h.dtype)
 
     @staticmethod
-    @_first_derivative
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         h, b, length_y, alpha, out, length = ctx.saved_tensors
         grad_moved = _through_unit(at_least_float32(grad), out, length)
@@ -188,7 +188,7 @@ class _RMSNorm(Function):
         return (unscaled * gain.to(wide.dtype)).to(x.dtype)
 
     @staticmethod
-    @_first_derivative
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         unscaled, inverse, gain = ctx.saved_tensors
         wide = at_least_float32(grad)
@@ -233,7 +233,7 @@ class _Rotate(Function):
         return _rotate(at_least_float32(x), table).to(x.dtype)
 
     @staticmethod
-    @_first_derivative
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (table,) = ctx.saved_tensors
         return _rotate(at_least_float32(grad), table, forth=False).to(grad.dtype), None
@@ -261,7 +261,7 @@ class _HeadsOnSphere(Function):
         return (unit * factors.to(unit.dtype)).to(x.dtype)
 
     @staticmethod
-    @_first_derivative
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
         table, factors, unit, length = ctx.saved_tensors
         wide = at_least_float32(grad)
@@ -363,7 +363,7 @@ class _SwiGLU(Function):
         return F.silu(at_least_float32(nu)).mul_(u).to(u.dtype)
 
     @staticmethod
-    @_first_derivative
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
         u, nu = ctx.saved_tensors
         wide, wide_nu = at_least_float32(grad), at_least_float32(nu)

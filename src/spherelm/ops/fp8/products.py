@@ -30,6 +30,7 @@ from spherelm.ops import reference
 from spherelm.ops.eight_bits import E4M3
 from spherelm.ops.fp8.casts import backward_products, cast, forward_product, turn
 from spherelm.ops.fp8.held import GRADIENT, INPUT, Product
+from spherelm.ops.reference import first_derivative
 
 
 class Operand8(NamedTuple):
@@ -89,6 +90,7 @@ class _Multiply(Function):
         return forward_product(bits, product, x.dtype, out)
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> Any:
         dtype, out, fused, settings = ctx.settings
         turned, *held = ctx.saved_tensors
@@ -158,6 +160,7 @@ class _QKV(Function):
         return (q if s_qk is None else rotated_q.view(batch, T, heads, -1)), k, v
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, grad_q: Tensor, grad_k: Tensor, grad_v: Tensor) -> Any:
         from spherelm.ops.fp8.fused import qkv_backward
 
@@ -196,6 +199,7 @@ class _SwiGLU(Function):
         return carrier, a.view(torch.uint8), a_turned.view(torch.uint8)
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, grad: Tensor, *_bits: Any) -> Any:
         from spherelm.ops.fp8.fused import swiglu_backward
 
@@ -234,6 +238,7 @@ class _Update(Function):
         return (new, new.view_as(new)) if product.forks else new
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, grad: Tensor, *more: Tensor) -> Any:
         from spherelm.ops.fp8.fused import update_backward
 
@@ -304,6 +309,7 @@ class _MultiplyRounded(Function):
         return forward_product(bits.view(E4M3), product, carrier.dtype, True)
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, grad: Tensor) -> Any:
         dtype, settings = ctx.settings
         turned, *held, W = ctx.saved_tensors

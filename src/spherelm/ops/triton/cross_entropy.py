@@ -22,6 +22,7 @@ import triton.language as tl
 from torch import Tensor
 
 from spherelm.ops.names import IGNORE_INDEX
+from spherelm.ops.reference import first_derivative
 from spherelm.ops.triton.tiles import power_of_two, warps
 
 _CHUNK_LOGITS = 2**28
@@ -187,6 +188,7 @@ def _setup_context(ctx, inputs, output) -> None:
     ctx.save_for_backward(grad_h, grad_E, E_output, s_z)
 
 
+@first_derivative
 def _backward(ctx, grad, *_):
     s_z = ctx.saved_tensors[-1]
     grad_h, grad_E_output, grad_s_z = summed_loss_backward(*ctx.saved_tensors, grad)

@@ -30,7 +30,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-from spherelm.ops.reference import NORM_EPS
+from spherelm.ops.reference import NORM_EPS, first_derivative
 from spherelm.ops.triton.tiles import load_pair, power_of_two, programs, sum_rows
 
 _EPS = tl.constexpr(NORM_EPS)
@@ -322,6 +322,7 @@ class _ProjectQKV(Function):
         return (q if s_qk is None else rotated_q.view(batch, T, heads, -1)), k, v
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, grad_q: Tensor, grad_k: Tensor, grad_v: Tensor) -> Any:
         h, W, table, s_qk, packed, inverse = ctx.saved_tensors
         grad_packed, dot = qkv_backward(

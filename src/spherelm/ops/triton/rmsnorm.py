@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd import Function
 
-from spherelm.ops.reference import RMS_NORM_EPS
+from spherelm.ops.reference import RMS_NORM_EPS, first_derivative
 from spherelm.ops.triton.tiles import (
     as_rows,
     contiguous_like,
@@ -142,6 +142,7 @@ def _save_sum(ctx, inputs, output) -> None:
     ctx.save_for_backward(output[0], inputs[2])
 
 
+@first_derivative
 def _backward_add(ctx, grad_total, grad):
     grad_sum, grad_gain = rms_norm_backward(*ctx.saved_tensors, grad, grad_total)
     return grad_sum, grad_sum, grad_gain
@@ -160,6 +161,7 @@ class _Branch(Function):
         return h.view_as(h), rms_norm(h, gain)
 
     @staticmethod
+    @first_derivative
     def backward(ctx: Any, grad_h: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
         return rms_norm_backward(*ctx.saved_tensors, grad, grad_h)
 

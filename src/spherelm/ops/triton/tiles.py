@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from spherelm.ops.reference import first_derivative
+
 
 def power_of_two(length: int) -> int:
     """The power of two that holds a row of `length` numbers."""
@@ -41,7 +43,7 @@ def as_rows(x: Tensor) -> Tensor:
 def derive(operator, backward) -> None:
     """Let `backward(*inputs, *grads)` be the derivative of `operator`, which keeps its inputs."""
     operator.register_autograd(
-        lambda ctx, *grads: backward(*ctx.saved_tensors, *grads),
+        first_derivative(lambda ctx, *grads: backward(*ctx.saved_tensors, *grads)),
         setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
     )
 
