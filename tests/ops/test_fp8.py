@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from spherelm import AdamW, ModelConfig, Transformer
+from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.model.scaling import begin_step, keep_rounded
 from spherelm.ops.choose import Choice
@@ -73,7 +74,7 @@ def gradients(model: Transformer, bf16: bool = False) -> dict[str, Tensor]:
 
 VARIANTS: dict[str, tuple[Arch, dict[str, object]]] = {
     "gpt": ("gpt", {}),
-    "gpt, qk-norm": ("gpt", {"qk_norm": True}),
+    "gpt, qk-norm": ("gpt", {"gpt_qk_norm": True}),
     "ngpt": ("ngpt", {}),
     "ngpt, grouped": ("ngpt", {"n_kv_heads": 1}),
     "ngpt, no qk-norm": ("ngpt", {"qk_norm": False}),
@@ -123,6 +124,47 @@ def test_compiled_is_eager(arch: Arch, device: str) -> None:
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
     for name, gradient in theirs.items():
         assert error(ours[name], gradient.double()) < 1e-2, name
+
+
+@pytest.mark.parametrize("update", ["slerp", "lerp"])
+def test_plain_products_compile(update: str) -> None:
+    """What the kernels are not made for is plain PyTorch, on a GPU too, and compiled there."""
+    eager, compiled = (model_in_8_bits("ngpt", update=update) for _ in range(2))
+    torch.compiler.reset()
+    for block in compiled.blocks:
+        block.forward = torch.compile(block.forward, backend="aot_eager")
+    ours, theirs = gradients(compiled), gradients(eager)
+    for name, gradient in theirs.items():
+        assert error(ours[name], gradient.double()) < 1e-5, name
+
+
+PIECES: dict[str, tuple[Arch, Kernels]] = {
+    "product": ("ngpt", "reference"),
+    "qkv": ("ngpt", "triton"),
+    "swiglu": ("ngpt", "triton"),
+    "update": ("ngpt", "triton"),
+    "product of what is rounded": ("gpt", "triton"),
+}
+
+
+@pytest.mark.parametrize("piece", PIECES)
+def test_a_second_derivative_is_refused(piece: str) -> None:
+    """Operators for eight bits are unknown to autograd, which would leave them out."""
+    model = model_in_8_bits(*PIECES[piece], n_layers=1)
+    block, ops = model.layers[0], model.ops
+    begin_step(model.layers, 5)
+    W_qkv, W_o, s_qk, kv_heads = block.attention.weights(torch.float32)
+    W_u_nu, W_o_mlp = block.mlp.weights(torch.float32)
+    h = torch.randn(5, 32, requires_grad=True)
+    out = {
+        "product": lambda: ops.linear(h, W_o),
+        "qkv": lambda: ops.qkv(h[None], W_qkv, model.rope(5), s_qk, kv_heads, True)[2],
+        "swiglu": lambda: ops.swiglu(h, W_u_nu).carrier,  # type: ignore[attr-defined]
+        "update": lambda: ops.update(h, ops.linear(h, W_o), torch.ones(32)).stream,  # type: ignore[attr-defined]
+        "product of what is rounded": lambda: ops.linear(ops.swiglu(h, W_u_nu), W_o_mlp),
+    }[piece]()
+    with pytest.raises(UserError, match="second derivatives"):
+        torch.autograd.grad(out.square().sum(), h, create_graph=True)
 
 
 @ARCHS

@@ -47,17 +47,9 @@ def cast(x: Tensor, product: Product, operand: int, fused: bool) -> tuple[Tensor
 
     GPT's inputs and all gradients leave their largest number behind.
     """
-    slot = product.slot + operand
-    dtype = E5M2 if operand == GRADIENT else E4M3
-    sees = operand == GRADIENT or not product.sphere
-    if fused:
-        return cast_op(x, product.scale, product.amax, slot, operand == GRADIENT, sees)
-    if sees:
-        largest = product.amax.data[slot]  # not an operation on the buffer, for autograd's sake
-        largest.copy_(torch.maximum(largest, x.detach().abs().max().float()))
-    limit = LARGEST[dtype]
-    rounded = (x.float() * product.scale[slot]).clamp(-limit, limit).to(dtype)
-    return rounded, turned_plainly(rounded)
+    gradient = operand == GRADIENT
+    sees = gradient or not product.sphere
+    return cast_op(x, product.scale, product.amax, product.slot + operand, gradient, sees, fused)
 
 
 def _room(x: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
@@ -66,16 +58,29 @@ def _room(x: Tensor, gradient: bool) -> tuple[Tensor, Tensor]:
     return x.new_empty(x.shape, dtype=dtype), turned
 
 
-@operator("fp8_cast", fake=lambda x, scale, amax, slot, gradient, sees: _room(x, gradient))
+@operator("fp8_cast", fake=lambda x, scale, amax, slot, gradient, sees, fused: _room(x, gradient))
 def cast_op(
-    x: Tensor, scale: Tensor, amax: Tensor, slot: int, gradient: bool, sees: bool
+    x: Tensor, scale: Tensor, amax: Tensor, slot: int, gradient: bool, sees: bool, fused: bool
 ) -> tuple[Tensor, Tensor]:
+    if not fused:
+        return _cast_plainly(x, scale[slot], amax.data[slot] if sees else None, gradient)
     from spherelm.ops.triton.fp8_cast import cast_
 
     x = x.contiguous()
     out, turned = _room(x, gradient)
     cast_(x, scale[slot], amax[slot] if sees else None, out, turned)
     return out, turned
+
+
+def _cast_plainly(
+    x: Tensor, scale: Tensor, largest: Tensor | None, gradient: bool
+) -> tuple[Tensor, Tensor]:
+    dtype = E5M2 if gradient else E4M3
+    if largest is not None:
+        largest.copy_(torch.maximum(largest, x.abs().max().float()))
+    limit = LARGEST[dtype]
+    rounded = (x.float() * scale).clamp(-limit, limit).to(dtype)
+    return rounded, turned_plainly(rounded)
 
 
 @operator("fp8_turn", fake=lambda x8: x8.new_empty(x8.shape[1], padded(x8.shape[0])))
