@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import io
 import statistics
 
 import pytest
@@ -200,3 +201,17 @@ def test_training_follows_the_reference_path() -> None:
     spread = statistics.mean(abs(a - b) for a, b in zip(plain[late], other_seed[late], strict=True))
     ours_off = statistics.mean(abs(a - b) for a, b in zip(plain[late], ours[late], strict=True))
     assert ours_off <= spread
+
+
+@pytest.mark.parametrize("fp8", [False, True])
+def test_a_model_with_kernels_can_be_saved_whole(fp8: bool) -> None:
+    """A pickle holds no kernel: where it is opened, operations are chosen anew."""
+    model = model_on("cpu", "ngpt", Choice(kernels="triton", fp8=fp8))
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    twin = torch.load(buffer, weights_only=False)
+    assert twin.ops is model.ops
+    assert twin.layers[1].mlp.ops is model.ops
+    tokens = torch.tensor([[1, 60, 7]])
+    assert torch.equal(twin(tokens), model(tokens))

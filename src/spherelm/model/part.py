@@ -59,6 +59,17 @@ class Part(nn.Module):
         self.choose_ops()
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For a pickle: without operations, of which it holds no kernel, where they are chosen."""
+        state = dict(self.__dict__)
+        if isinstance(self._asked_for, Choice):
+            del state["ops"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.choose_ops()
+
 
 def computing_with(module: M, ops: Operations) -> M:
     """The same module with the same tensors, whose parts compute with other operations."""
