@@ -234,16 +234,19 @@ def test_a_pass_that_takes_long_is_the_only_one(monkeypatch: pytest.MonkeyPatch)
     clock = [0.0]
     monkeypatch.setattr(time, "perf_counter", lambda: clock[0])
 
-    def passes(seconds: list[float]) -> tuple[float, int]:
+    def passes(seconds: list[float], device: str = "cpu") -> tuple[float, int]:
         left = list(seconds)
 
         def act() -> None:
             clock[0] += left.pop(0)
 
-        return planning._fastest(act, torch.device("cpu")), len(seconds) - len(left)
+        return planning._fastest(act, torch.device(device)), len(seconds) - len(left)
 
     assert passes([0.3, 0.1, 0.2, 0.01]) == (pytest.approx(0.1), 3)
-    assert passes([6.0, 1.0]) == (pytest.approx(6.0), 1)
+    assert passes([0.7, 0.6, 0.1]) == (pytest.approx(0.6), 2)
+    assert passes([1.2, 1.0]) == (pytest.approx(1.2), 1)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    assert passes([40.0, 0.3, 0.1, 0.2, 0.01], "cuda") == (pytest.approx(0.1), 4)
 
 
 def test_deterministic_products_are_no_tf32() -> None:

@@ -84,7 +84,9 @@ def _memory(needed: int, free: int | None) -> str:
 PASSES = 3
 """Passes of which the fastest counts."""
 PATIENCE = 5.0
-"""Seconds after which passes are enough, and that one is to take at most."""
+"""Seconds that a pass is to take at most."""
+ENOUGH = 1.0
+"""Seconds after which there need not be another pass: what takes that long repeats well."""
 SHARE = 0.25
 """Of the speed of a large product, what a training step reaches at least where it takes long."""
 FEWEST = 64
@@ -142,9 +144,15 @@ def product_speed(device: torch.device, size: int = 1024) -> float:
 
 
 def _fastest(act: Callable[[], object], device: torch.device) -> float:
-    """Seconds of the fastest of some calls; of one alone where it takes long."""
+    """Seconds of the fastest of some calls; of one alone where it takes long.
+
+    On a GPU the first one compiles kernels, and does not count.
+    """
+    if device.type == "cuda":
+        act()
+        torch.cuda.synchronize()
     times: list[float] = []
-    while len(times) < PASSES and sum(times) < PATIENCE:
+    while len(times) < PASSES and sum(times) < ENOUGH:
         began = time.perf_counter()
         act()
         if device.type == "cuda":
