@@ -16,6 +16,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import Shard, distribute_tensor
 
 from spherelm.cli import main
+from spherelm.config import ParallelConfig
+from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
 from spherelm.model.sphere import check_rows_whole
@@ -93,6 +95,13 @@ def test_a_split_row_vector_is_an_error_at_start_up(single_rank_group: None) -> 
     model.blocks[0].attention.W_q = nn.Parameter(columns)
     with pytest.raises(UserError, match=r"W_q is sharded as .*splits its row vectors"):
         check_rows_whole(model)
+
+
+def test_a_group_that_was_there_before_stays(single_rank_group: None) -> None:
+    """As of a script that trains a model in between."""
+    with Processes(ParallelConfig(), "cpu"):
+        pass
+    assert torch.distributed.is_initialized()
 
 
 @pytest.fixture

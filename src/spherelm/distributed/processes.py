@@ -46,6 +46,8 @@ class Processes:
         self.mesh: DeviceMesh | None = None
         self.background_group: dist.ProcessGroup | None = None
         """For messages of a thread that writes a checkpoint while training goes on."""
+        self._formed = False
+        """Whether the group of all processes is ours to end, and was not there before."""
         self._watch: Watch | None = None
         if not self.distributed:
             parallel.shards(self.world_size)
@@ -84,6 +86,7 @@ class Processes:
             dist.init_process_group(
                 backend, store=store, rank=self.rank, world_size=self.world_size, timeout=limit
             )
+            self._formed = True
         self.mesh = init_device_mesh(
             self.device.type,
             (parallel.replicate, shards, parallel.tensor),
@@ -97,7 +100,7 @@ class Processes:
     def __exit__(self, kind: object, *_: object) -> None:
         if self._watch is not None:
             self._watch.stop()
-        if kind is None and dist.is_initialized():
+        if kind is None and self._formed:
             dist.destroy_process_group()
 
     def at(self, what: str, *, long: bool = False, waits: bool = False) -> None:
