@@ -74,6 +74,23 @@ def test_a_word_after_the_prompt_keeps_its_space(tmp_path: Path) -> None:
     assert "".join(shown) == " two three"
 
 
+def test_a_long_text_is_decoded_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each token of it for the tokens of its own part alone, letters of several bytes or not."""
+    text = "né日🙂 of one and two\n" * 40
+    decode, most = ByteTokenizer.decode, 0
+
+    def note(tokenizer: ByteTokenizer, ids: Sequence[int]) -> str:
+        nonlocal most
+        most = max(most, len(ids))
+        return decode(tokenizer, ids)
+
+    monkeypatch.setattr(ByteTokenizer, "decode", note)
+    for cut in range(5):  # where a part ends
+        assert "".join(pieces(text[cut:], stop=["###"])) == text[cut:]
+    assert most < 80
+    assert "".join(pieces(text + "## #\n" + text, stop=["## #"], prompt=text)) == text
+
+
 def test_text_of_a_model_is_the_decoded_tokens() -> None:
     engine = Engine(byte_model())
     prompts = [encode_prompt(BYTES, "def main("), encode_prompt(BYTES, "")]

@@ -11,6 +11,9 @@ from spherelm.generation.settings import PLAIN, Sampling
 
 INCOMPLETE = "\ufffd"
 """What stands for a letter of which only some bytes have come."""
+MOST, KEPT = 64, 16
+"""Tokens that are decoded at a time, and those of them that later ones are decoded after: to decode
+all of a text for each token would take longer than the model from some thousand tokens on."""
 
 
 class TextStream:
@@ -22,9 +25,10 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str]) -> None:
         self._tokenizer, self._stop = tokenizer, stop
-        # Decoded together with the prompt: some tokenizers treat a first word differently.
+        # Decoded together with what is before: some tokenizers treat a first word differently.
         self._ids = list(prompt)
         self._start = len(tokenizer.decode(self._ids))
+        self._settled = ""
         self._shown = 0
         self.text = ""
         self.stopped = False
@@ -35,7 +39,10 @@ class TextStream:
             self.stopped = True
             return self.finish()
         self._ids.append(token)
-        self.text = self._tokenizer.decode(self._ids)[self._start :]
+        self.text = self._settled + self._tokenizer.decode(self._ids)[self._start :]
+        if len(self._ids) > MOST and not self.text.endswith(INCOMPLETE):
+            self._settled, self._ids = self.text, self._ids[-KEPT:]
+            self._start = len(self._tokenizer.decode(self._ids))
         found = [at for at in (self.text.find(s) for s in self._stop) if at >= 0]
         if found:
             self.stopped = True
