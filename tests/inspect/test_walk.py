@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +14,8 @@ from spherelm.inspect.bounds import look_at_bounds
 from spherelm.inspect.path import angle_between, angle_from_circle, look_at_path
 from spherelm.inspect.walk import HalfBlock, Walk, read_out, walk
 from spherelm.model.config import ScaleConfig
+from spherelm.model.part import computing_with
+from spherelm.ops import reference
 from tests.inspect.planted import LAST, LAST_ANGLE, S_Z, on_circle
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
@@ -192,6 +196,19 @@ def test_operands_computed_by_hand() -> None:
     assert o_mlp.inputs == pytest.approx((half / (1 + math.exp(-1)),))  # u SiLU(ν), ν = 1
     assert o_mlp.input_limit == pytest.approx(math.sqrt(2))
     assert logits.inputs == pytest.approx((max(LAST) / math.hypot(*LAST),))
+
+
+def test_operands_are_the_papers_whatever_computes() -> None:
+    """Kernels have both factors on q, which then is above what is said to bound it."""
+    model = perturbed(tiny_config(s_qk=ScaleConfig(init=3.0)))
+    tokens = random_tokens(model.config, batch=1)[0]
+
+    def on_q(*given: Any, **_: Any) -> Any:
+        return reference.project_qkv(*given[:6], factors_on_q=True)
+
+    twin = computing_with(model, dataclasses.replace(model.ops, qkv=on_q))
+    torch.testing.assert_close(twin(tokens[None]), model(tokens[None]))
+    assert look_at_bounds(twin, walk(twin, tokens)) == look_at_bounds(model, walk(model, tokens))
 
 
 @pytest.mark.parametrize("fields", VARIANTS.values(), ids=VARIANTS)

@@ -22,6 +22,7 @@ from spherelm.model.block import NGPTBlock
 from spherelm.model.part import Part
 from spherelm.model.transformer import Transformer
 from spherelm.ops import reference
+from spherelm.ops.choose import Choice, choose
 from spherelm.ops.interface import Operand
 from spherelm.ops.reference import normalize
 
@@ -123,21 +124,26 @@ def read_out(model: Transformer, h: Tensor) -> Tensor:
 def _noting_inputs(
     part: Part,
 ) -> Iterator[tuple[list[Tensor], list[tuple[Tensor, Tensor, Tensor]]]]:
-    """What the last product of a part is given, and q, k and v, while it runs."""
+    """What the last product of a part is given, and q, k and v, while it runs.
+
+    It runs in plain PyTorch, whose q and k are the paper's: kernels have s_qk² on q.
+    """
     before, inputs = part.ops, list[Tensor]()
     attended: list[tuple[Tensor, Tensor, Tensor]] = []
+    W, c = next(part.parameters()), part.config
+    plain = choose(Choice(kernels="reference"), c.update, c.d_model, W.device, W.dtype)
 
     def linear(x: Tensor, W: Operand) -> Tensor:
         inputs.append(x.flatten(0, -2))
-        return before.linear(x, W)
+        return plain.linear(x, W)
 
     def attend(
         q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
     ) -> Tensor:
         attended.append((q, k, v))
-        return before.attend(q, k, v, mask, causal, scale)
+        return plain.attend(q, k, v, mask, causal, scale)
 
-    part.ops = dataclasses.replace(before, linear=linear, attend=attend)
+    part.ops = dataclasses.replace(plain, linear=linear, attend=attend)
     try:
         yield inputs, attended
     finally:
