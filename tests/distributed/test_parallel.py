@@ -86,6 +86,9 @@ def test_losses_equal_those_of_a_single_process(
     torch.testing.assert_close(curve(many), curve(single), rtol=0, atol=2e-5)
     for field in ("val_loss", "grad_norm"):
         torch.testing.assert_close(curve(many, field), curve(single, field), rtol=0, atol=1e-4)
+    for field in ("alpha_attn", "s_qk", "s_u", "s_nu") if arch == "ngpt" else ():
+        # Means of all of a layer's factors, written with six digits.
+        torch.testing.assert_close(curve(many, field), curve(single, field), rtol=0, atol=2e-5)
 
 
 def test_seconds_and_memory_of_every_rank_are_logged(runs: Path) -> None:

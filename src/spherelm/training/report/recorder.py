@@ -17,6 +17,7 @@ import torch
 from spherelm import durable, records
 from spherelm.errors import or_say
 from spherelm.model.block import NGPTBlock
+from spherelm.model.scale import Scale
 from spherelm.model.sphere import largest_norm_deviation
 from spherelm.model.transformer import Transformer
 from spherelm.runs.metrics import kept_lines, read_lines, what_is_wrong
@@ -96,7 +97,8 @@ def sphere_metrics(
         alpha_A, alpha_M = block.eigen_learning_rates()
         factors = {"alpha_attn": alpha_A, "alpha_mlp": alpha_M}
         for owner, name in ((block.attention, "s_qk"), (block.mlp, "s_u"), (block.mlp, "s_nu")):
-            factors[name] = getattr(owner, name)()
+            # All of them, also where tensor parallelism has each process read its share.
+            factors[name] = Scale.forward(getattr(owner, name))
         for name, values in factors.items():
             means.setdefault(name, []).append(round(float(values.mean()), 6))
     return {
