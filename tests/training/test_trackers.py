@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,7 @@ from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.runs.run_dir import RunDir
 from spherelm.training.loop import train
+from spherelm.training.report import trackers
 from tests.training.conftest import tiny
 
 
@@ -22,6 +25,30 @@ def test_tensorboard_has_every_step_and_a_curve_for_each_layer(
     assert [e.step for e in events.Scalars("loss")] == list(range(1, 13))
     assert [e.step for e in events.Scalars("val_loss")] == [4, 8, 12]
     assert {"alpha_attn/layer_0", "alpha_attn/layer_1"} <= set(events.Tags()["scalars"])
+
+
+def test_a_run_on_weights_and_biases_is_one_run_of_ours(
+    tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other folders of the same name are others, and so is one that was started over."""
+    begun: list[str] = []
+
+    def init(*, id: str, **_: Any) -> SimpleNamespace:
+        begun.append(id)
+        return SimpleNamespace(log=lambda line, step: None, finish=lambda: None)
+
+    fake = SimpleNamespace(init=init, errors=SimpleNamespace(Error=RuntimeError))
+    monkeypatch.setattr(trackers, "_wandb", lambda: fake)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = override(tiny("gpt"), {"train.wandb_project": "test", "train.steps": 2})
+    more = override(run, {"train.steps": 3})
+    train(run, dataset, tmp_path / "one" / "run")
+    train(more, dataset, tmp_path / "one" / "run", resume="auto")
+    train(run, dataset, tmp_path / "two" / "run")
+    train(run, dataset, tmp_path / "one" / "run", force=True)
+    assert begun[0] == begun[1]
+    assert len(set(begun)) == 3
+    assert all(name.startswith("run-") for name in begun)
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """The run directory: everything a run leaves behind, and who may write there.
 
 config.toml        the complete configuration: enough to repeat the run
-env.json           versions, machine, command line
+env.json           an id of its own, versions, machine, command line
 metrics.jsonl      a line for every step: the same bytes however often the run was interrupted
 speed.jsonl        seconds, tokens/s and memory: what differs from one repetition to the next
 tensorboard/       the same curves for TensorBoard
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import platform
+import secrets
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
@@ -188,6 +189,7 @@ def write_description(
 
     gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     environment = {
+        "id": secrets.token_hex(4),
         "spherelm": __version__,
         "torch": torch.__version__,
         "numpy": numpy.__version__,

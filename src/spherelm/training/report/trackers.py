@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from spherelm import records
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
 from spherelm.errors import UserError, first_line, package
+from spherelm.runs.run_dir import RunDir
 
 
 def check_trackers(run: RunConfig) -> None:
@@ -64,15 +66,20 @@ class TensorBoard:
 
 
 class WeightsAndBiases:
-    """A run on Weights & Biases, named after the run directory and resumed with it."""
+    """A run on Weights & Biases, named after the run directory and resumed with it.
+
+    Folders of other runs may have the same name, and one that is started over has, too: the id
+    in env.json tells them apart.
+    """
 
     def __init__(self, run: RunConfig, folder: Path) -> None:
-        wandb = _wandb()
+        wandb, env = _wandb(), RunDir(folder).env
+        own = records.read(env).get("id") if env.is_file() else None
         try:
             self._run = wandb.init(
                 project=run.train.wandb_project,
                 name=folder.name,
-                id=folder.name,
+                id=f"{folder.name}-{own}" if own else folder.name,  # begun before there were ids
                 dir=str(folder),
                 resume="allow",
                 config=to_dict(run),
