@@ -27,6 +27,20 @@ def test_tensorboard_has_every_step_and_a_curve_for_each_layer(
     assert {"alpha_attn/layer_0", "alpha_attn/layer_1"} <= set(events.Tags()["scalars"])
 
 
+@pytest.mark.parametrize("saved", [0, 2])
+def test_tensorboard_forgets_what_came_after_the_checkpoint(saved: int, tmp_path: Path) -> None:
+    """Also where a run was stopped before its first one."""
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    for start, loss in ((0, 1.0), (saved, 2.0)):
+        tracker = trackers.TensorBoard(tmp_path, start)
+        for step in range(start + 1, 4):
+            tracker.log({"step": step, "loss": loss})
+        tracker.close()
+    events = accumulator.EventAccumulator(str(tmp_path)).Reload()
+    expected = [(step, 1.0 if step <= saved else 2.0) for step in (1, 2, 3)]
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == expected
+
+
 def test_a_run_on_weights_and_biases_is_one_run_of_ours(
     tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,13 +49,13 @@ def _logged_in() -> bool:
 
 
 class TensorBoard:
-    """Event files; on resume, what an interrupted run wrote after its checkpoint is purged."""
+    """Event files; on resume, what an interrupted run wrote after its checkpoint is purged: all of
+    it where there was none yet."""
 
     def __init__(self, folder: Path, start_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        purge = start_step + 1 if start_step else None
-        self._writer = SummaryWriter(str(folder), purge_step=purge)
+        self._writer = SummaryWriter(str(folder), purge_step=start_step + 1)
 
     def log(self, record: Mapping[str, Any]) -> None:
         for name, value in _scalars(record):
