@@ -179,6 +179,29 @@ def test_padding_is_at_most_a_quarter_and_fits_the_cache() -> None:
         assert padded <= 1.25 * length or padded - length < 16
 
 
+def test_two_streams_of_one_engine_do_not_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second begins while the first is under way, with prompts of another length, or alike."""
+    monkeypatch.setattr(graph, "Graph", Held)
+    model = perturbed(tiny_config(context=64)).float()
+    plain, graphed = Engine(model), Engine(model, fused=False)
+    graphed.graphed = True
+    for first, second in (([1, 2, 3], [4, 5]), ([1, 2, 3], [6] * 300), ([1, 2, 3], [3, 2, 1])):
+        both = zip(
+            *(
+                graphed.stream([prompt], max_new_tokens=8, sampling=GREEDY)
+                for prompt in (first, second)
+            ),
+            strict=True,
+        )
+        found = [[row[0] for row in rows] for rows in zip(*both, strict=True)]
+        expected = [
+            plain.generate([prompt], max_new_tokens=8, sampling=GREEDY)[0]
+            for prompt in (first, second)
+        ]
+        assert found == expected
+    assert graphed._kept is not None  # for the next
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])
 def test_a_prompt_read_by_a_graph_gives_the_same_text(arch: str) -> None:

@@ -29,6 +29,10 @@ class Cache:
     values: Tensor
 
     @property
+    def batch(self) -> int:
+        return self.keys.shape[1]
+
+    @property
     def length(self) -> int:
         return self.keys.shape[3]
 

@@ -53,6 +53,8 @@ class _Decoder:
     """A cache for some sequences, and the two functions that fill it."""
 
     cache: Cache
+    rope: Tensor
+    """The table that graphs read where it lay when they were captured, so it must stay."""
     read: Read
     step: Step
 
@@ -77,7 +79,8 @@ class Engine:
         self.device = self.model.E_input.device
         self.graphed = cuda_graphs and self.device.type == "cuda"
         self.fused = fused and self.graphed
-        self._kept: tuple[tuple[int, int], _Decoder] | None = None
+        self._kept: _Decoder | None = None
+        """Of the last prompts, for the next; not here while it is in use."""
         self._decoding = self.model
         self._run: RunBlock = run_block
         if compile and self.graphed:
@@ -156,15 +159,19 @@ class Engine:
         generator = torch.Generator(device).manual_seed(sampling.seed)
         seen = _seen(prompts, model.config.vocab_size, device, sampling)
 
-        logits = decoder.read(padded, positions - 1)
-        for n in range(max_new_tokens):
-            tokens = choose(logits, sampling, seen, generator, model.ops.argmax)  # (B,)
-            yield tokens
-            if n + 1 == max_new_tokens:
-                return
-            if seen is not None:
-                seen.scatter_(1, tokens[:, None], True)
-            logits = decoder.step(tokens, positions + n, longest + n + 1)
+        try:
+            logits = decoder.read(padded, positions - 1)
+            for n in range(max_new_tokens):
+                tokens = choose(logits, sampling, seen, generator, model.ops.argmax)  # (B,)
+                yield tokens
+                if n + 1 == max_new_tokens:
+                    return
+                if seen is not None:
+                    seen.scatter_(1, tokens[:, None], True)
+                logits = decoder.step(tokens, positions + n, longest + n + 1)
+        finally:
+            if self.graphed:
+                self._kept = decoder
 
     def _decoder(self, batch: int, length: int) -> _Decoder:
         """A cache for at least `length` entries, and what reads and decodes with it."""
@@ -172,17 +179,18 @@ class Engine:
             cache = new_cache(self.model, batch, length)
             return _Decoder(
                 cache,
+                self.model.rope.table,
                 lambda tokens, last: prefill(self.model, tokens, cache, last),
                 lambda tokens, positions, used: self._decode(tokens, positions, cache, used),
             )
         length = _span(length)
-        if self._kept is not None and self._kept[0] == (batch, length):
-            return self._kept[1]  # what is left in its cache is overwritten or not seen
-        self._kept = None  # its memory is needed
+        kept, self._kept = self._kept, None  # another stream that begins meanwhile makes its own
+        if kept is not None and (kept.cache.batch, kept.cache.length) == (batch, length):
+            return kept  # what is left in its cache is overwritten or not seen
+        del kept  # its memory is needed
         cache = new_cache(self.model, batch, length)
-        decoder = _Decoder(cache, self._graphed_read(cache), self._graphed_step(batch, cache))
-        self._kept = ((batch, length), decoder)
-        return decoder
+        read, step = self._graphed_read(cache), self._graphed_step(batch, cache)
+        return _Decoder(cache, self.model.rope.table, read, step)
 
     def _graphed_read(self, cache: Cache) -> Read:
         """Prompts padded to one of few lengths, so that a graph serves many; a length that comes
