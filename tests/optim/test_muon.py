@@ -70,6 +70,22 @@ def test_one_step_by_hand(arch: str) -> None:
         assert largest_norm_deviation(model) < 1e-6
 
 
+@pytest.mark.parametrize("algorithm", ["adamw", "muon", "gated_adamw"])
+def test_blocks_that_do_not_learn_stay_as_they_are(algorithm: str) -> None:
+    """Then Muon has nothing to move, and nothing to clip."""
+    run = override(tiny("ngpt"), {"optim.algorithm": algorithm})
+    model = Transformer(run.model)
+    model.blocks.requires_grad_(False)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    optimizer = build_optimizer(run, model)
+    tokens = torch.randint(run.model.vocab_size, (2, 32))
+    model.loss(tokens, tokens).backward()  # type: ignore[no-untyped-call]
+    optimizer.scale_gradients(torch.tensor(0.5))
+    optimizer.step()
+    moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert moved == {"E_input", "E_output", "s_z.stored"}
+
+
 def test_both_rates_follow_the_schedule(tmp_path: Path, dataset: TokenDataset) -> None:  # noqa: F811
     """A run whose two rates are alike and one without a muon_lr are the same run."""
     run = override(tiny("ngpt"), {**MUON, "train.steps": 4, "optim.schedule": "linear"})

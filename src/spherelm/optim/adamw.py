@@ -58,7 +58,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 def multiply_gradients(optimizer: torch.optim.Optimizer, factor: Tensor) -> None:
     """Multiply the gradients of all that an optimizer holds by `factor`, one number."""
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
-    torch._foreach_mul_([local_rows(g) for g in gradients if g is not None], factor)
+    if found := [local_rows(g) for g in gradients if g is not None]:
+        torch._foreach_mul_(found, factor)
 
 
 class AdamW(torch.optim.AdamW):
