@@ -23,8 +23,8 @@ Dtype = Literal["auto", "fp32", "bf16"]
 """Precision of a trained model's products; auto: bf16 on CUDA, fp32 elsewhere."""
 
 Precision = Literal["auto", "fp32", "bf16", "fp8"]
-"""Precision of products in training; auto as above. fp8: the products of blocks in eight bits on
-GPUs that have them, the rest as bf16."""
+"""Precision of products in training; auto as above. fp32: on CUDA in TF32, unless training is to be
+deterministic. fp8: the products of blocks in eight bits on GPUs that have them, the rest bf16."""
 
 IGNORE_INDEX = -100
 """A target with this value does not count in the loss."""
