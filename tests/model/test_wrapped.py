@@ -74,7 +74,6 @@ def _stored_in_bf16(model: Transformer) -> nn.Module:
 
 
 def _pickled(model: Transformer) -> nn.Module:
-    model._load_state_dict_post_hooks.clear()  # a lambda, which no pickle holds
     buffer = io.BytesIO()
     torch.save(model, buffer)
     buffer.seek(0)
