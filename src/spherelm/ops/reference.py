@@ -64,6 +64,18 @@ def _sum_to_vector(x: Tensor) -> Tensor:
     return x.flatten(0, -2).sum(0)
 
 
+def _result(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """What a forward of ours returns: x in `dtype`.
+
+    Not x itself under torch.compile, and no `to` that does nothing: torch 2.11 takes a result that
+    was changed in place, or has two names, for two of them, and loses its gradient (pytorch
+    #180642).
+    """
+    if x.dtype != dtype:
+        return x.to(dtype)
+    return x.view_as(x) if torch.compiler.is_compiling() else x
+
+
 def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
     """Refuse `create_graph=True`: torch's own `once_differentiable` lets autograd.grad leave out
     what it cannot derive, without a word."""
@@ -87,7 +99,7 @@ class _Normalize(Function):
         length = _length(wide)
         unit = wide / length
         ctx.save_for_backward(unit, length)
-        return unit.to(x.dtype)
+        return _result(unit, x.dtype)
 
     @staticmethod
     @first_derivative
@@ -111,7 +123,7 @@ class _ResidualLerp(Function):
         length = _length(moved)
         out = moved.div_(length)
         ctx.save_for_backward(h, b, length_y, alpha, out, length)
-        return out.to(h.dtype)
+        return _result(out, h.dtype)
 
     @staticmethod
     @first_derivative
@@ -185,7 +197,7 @@ class _RMSNorm(Function):
         inverse = square.div_(x.shape[-1]).add_(RMS_NORM_EPS).rsqrt_()
         unscaled = wide * inverse
         ctx.save_for_backward(unscaled, inverse, gain)
-        return (unscaled * gain.to(wide.dtype)).to(x.dtype)
+        return _result(unscaled * gain.to(wide.dtype), x.dtype)
 
     @staticmethod
     @first_derivative
@@ -230,7 +242,7 @@ class _Rotate(Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, table: Tensor) -> Tensor:
         ctx.save_for_backward(table)
-        return _rotate(at_least_float32(x), table).to(x.dtype)
+        return _result(_rotate(at_least_float32(x), table), x.dtype)
 
     @staticmethod
     @first_derivative
@@ -258,7 +270,7 @@ class _HeadsOnSphere(Function):
         length = _length(rotated) if qk_norm else None
         unit = rotated if length is None else rotated / length
         ctx.save_for_backward(table, factors, unit, length)
-        return (unit * factors.to(unit.dtype)).to(x.dtype)
+        return _result(unit * factors.to(unit.dtype), x.dtype)
 
     @staticmethod
     @first_derivative
@@ -360,7 +372,7 @@ class _SwiGLU(Function):
     @staticmethod
     def forward(ctx: Any, u: Tensor, nu: Tensor) -> Tensor:
         ctx.save_for_backward(u, nu)
-        return F.silu(at_least_float32(nu)).mul_(u).to(u.dtype)
+        return _result(F.silu(at_least_float32(nu)).mul_(u), u.dtype)
 
     @staticmethod
     @first_derivative
