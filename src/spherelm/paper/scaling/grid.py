@@ -139,10 +139,12 @@ def _queue() -> list[Point]:
         *(dataclasses.replace(point, seed=seed) for seed in (1, 2) for point in BEST_AT_92),
         *(Point(arm, 184, lr=_LONG[arm], seed=seed) for seed in (1, 2) for arm in LEADERS),
     ]
+    # Also GPT's own decay, which the paper's items have, and for nGPT a rate as many.
     contexts = [
         dataclasses.replace(point, context=context, millions=tokens)
+        for points in (SEEDED, (Point("gpt", 92), Point("ngpt", 92, lr=4e-3)))
         for context, tokens in ((1024, 92), (1024, 46), (1024, 184), (8192, 92))
-        for point in SEEDED
+        for point in points
     ]
     recipes = [
         *(Point(name, 46) for name, arm in ARMS.items() if arm.base and arm.compared),
