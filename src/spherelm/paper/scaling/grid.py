@@ -139,7 +139,7 @@ def _queue() -> list[Point]:
         *(dataclasses.replace(point, seed=seed) for seed in (1, 2) for point in BEST_AT_92),
         *(Point(arm, 184, lr=_LONG[arm], seed=seed) for seed in (1, 2) for arm in LEADERS),
     ]
-    # Also GPT's own decay, which the paper's items have, and for nGPT a rate as many.
+    # GPT also with a decay of 0.1, as the paper's items have it, and nGPT with one more rate.
     contexts = [
         dataclasses.replace(point, context=context, millions=tokens)
         for points in (SEEDED, (Point("gpt", 92), Point("ngpt", 92, lr=4e-3)))
