@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,4 +74,5 @@ def test_weights_and_biases_offline(
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     train(override(tiny("ngpt"), {"train.wandb_project": "test"}), dataset, tmp_path / "run")
-    assert list((tmp_path / "run" / "wandb").glob("offline-run-*-run/*.wandb"))
+    own = json.loads((tmp_path / "run" / "env.json").read_text())["id"]
+    assert list((tmp_path / "run" / "wandb").glob(f"offline-run-*-run-{own}/*.wandb"))
