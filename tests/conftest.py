@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+from collections.abc import Iterator
 
 from spherelm.cpu_isa import avoid_broken_amx
 
@@ -29,3 +31,13 @@ def pytest_configure() -> None:
 def _seed() -> None:
     """Every test draws from the same seed, whatever ran before it."""
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def heeding_interrupts() -> Iterator[None]:
+    """Commands that a test starts heed Ctrl-C: the background of a shell ignores it, pytest-xdist's
+    workers do, and what they start would inherit that. Not by preexec_fn, which may hang where
+    other threads run."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

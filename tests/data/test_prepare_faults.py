@@ -95,6 +95,7 @@ def _wait_until_gone(group: int) -> None:
     pytest.fail("workers outlive their parent")
 
 
+@pytest.mark.usefixtures("heeding_interrupts")
 def test_interrupted_it_ends_in_one_line_and_goes_on(
     corpus: Path, uninterrupted: dict[str, str], tmp_path: Path
 ) -> None:
@@ -103,8 +104,6 @@ def test_interrupted_it_ends_in_one_line_and_goes_on(
         command(corpus, out),
         stderr=subprocess.PIPE,
         start_new_session=True,
-        # Where the tests run in the background of a shell, they and their children ignore it.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     wait_for(out / "train-00001.json", process)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too

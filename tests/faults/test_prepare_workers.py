@@ -66,6 +66,7 @@ def test_no_worker_survives_the_kill_of_its_parent(tmp_path: Path) -> None:
     hold("kill of prepare leaves no process", trial, sample=3, full=200)
 
 
+@pytest.mark.usefixtures("heeding_interrupts")
 def test_ctrl_c_ends_prepare_whatever_its_workers_are_at(tmp_path: Path) -> None:
     """While they still import, tokenize, or train a tokenizer, which takes six seconds here."""
     from spherelm.data.tokenizer_library import train_tokenizer
@@ -89,8 +90,6 @@ def test_ctrl_c_ends_prepare_whatever_its_workers_are_at(tmp_path: Path) -> None
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            # Where the tests run in the background of a shell, they and their children ignore it.
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         while process.poll() is None and not any(map(_is_worker, processes_with(mark))):
             time.sleep(0.005)

@@ -83,6 +83,7 @@ def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
         assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.usefixtures("heeding_interrupts")
 def test_ctrl_c_while_python_imports() -> None:
     """A second is spent on importing torch; Python's own start, before us, is not in our hands."""
 
@@ -94,7 +95,6 @@ def test_ctrl_c_while_python_imports() -> None:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONVERBOSE": ""},
-            preexec_fn=_heed_interrupts,
         )
         _wait_for(process.pid, "torch")
         time.sleep(random.Random(number).uniform(0, 0.6))
@@ -109,11 +109,6 @@ def test_ctrl_c_while_python_imports() -> None:
     hold("Ctrl-C while Python imports", trial, sample=2, full=100)
 
 
-def _heed_interrupts() -> None:
-    """The background of a shell ignores Ctrl-C, and what it starts would inherit that."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def _wait_for(pid: int, library: str) -> None:
     """Until a process has begun to load a library."""
     deadline = time.monotonic() + 60
@@ -126,6 +121,7 @@ def _wait_for(pid: int, library: str) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.usefixtures("heeding_interrupts")
 def test_ctrl_c_while_python_ends() -> None:
     """The work is done and its status stands."""
     code = (
@@ -139,13 +135,13 @@ def test_ctrl_c_while_python_ends() -> None:
         capture_output=True,
         text=True,
         timeout=60,
-        preexec_fn=_heed_interrupts,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("spherelm ")
 
 
 @pytest.mark.parametrize("before", [(), ("new/out",)])
+@pytest.mark.usefixtures("heeding_interrupts")
 def test_ctrl_c_while_python_imports_leaves_no_folder(
     before: tuple[str, ...], tmp_path: Path
 ) -> None:
@@ -168,7 +164,6 @@ def test_ctrl_c_while_python_imports_leaves_no_folder(
         text=True,
         timeout=60,
         cwd=tmp_path,
-        preexec_fn=_heed_interrupts,
     )
     assert (done.returncode, done.stderr) == (130, "spherelm: interrupted\n")
     assert not list(tmp_path.glob("**/.spherelm"))
