@@ -7,6 +7,7 @@ baselines, too, and each arm is tuned by as many runs as every other.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 
 from spherelm.config import Schedule
@@ -64,8 +65,6 @@ BEST_AT_92 = (
 """Of each arm, by seed 0 so far."""
 SEEDED = (Point("ngpt-muon", 92), *BEST_AT_92[1:])
 """Of each arm what has three seeds at 92M tokens: what other contexts and the larger model take."""
-_WIDER = {"ngpt-muon": 5.66e-3, "gpt-qk-muon": 11.3e-3, "gpt": 2.83e-3, "ngpt": 5.66e-3}
-"""Their rates at 12x768, lower by a half doubling, which is about 512/768, for every arm."""
 
 
 _RATES = {
@@ -168,8 +167,11 @@ def _queue() -> list[Point]:
         for seed in range(3)
         for arm, lr in EARLIER.items()
     ]
+    # A wider model takes lower rates: by half a doubling, about 512/768, for every arm.
     larger = [
-        dataclasses.replace(point, size="12x768", millions=tokens, lr=_WIDER[point.arm])
+        dataclasses.replace(
+            point, size="12x768", millions=tokens, lr=float(f"{point.peak / math.sqrt(2):.3g}")
+        )
         for tokens in (92, 46, 184)
         for point in SEEDED
     ]
