@@ -112,14 +112,14 @@ def test_a_file_is_one_prompt(
     assert capsys.readouterr().out == continued("def f():\n    pass") + "\n"
 
 
-def _sit_down() -> None:
-    """Ctrl-C at the terminal becomes a signal, and is heeded: whoever runs the tests in the
-    background of a shell script has it ignored."""
-    import fcntl
-    import termios
-
-    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+_SIT_DOWN = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Ctrl-C at the terminal becomes a signal, and is heeded: whoever runs the tests in the background
+of a shell script has it ignored. Not by preexec_fn, which may hang where other threads run."""
 
 
 class Terminal:
@@ -130,13 +130,12 @@ class Terminal:
 
         self.ours, theirs = pty.openpty()
         self.process = subprocess.Popen(
-            [*PROGRAM, *argv],
+            [sys.executable, "-c", _SIT_DOWN, *PROGRAM, *argv],
             stdin=theirs,
             stdout=theirs,
             stderr=subprocess.DEVNULL,
             env={**os.environ, "TERM": "dumb"},
             start_new_session=True,
-            preexec_fn=_sit_down,
         )
         os.close(theirs)
 
