@@ -67,6 +67,15 @@ SEEDED = (Point("ngpt-muon", 92), *BEST_AT_92[1:])
 """Of each arm what has three seeds at 92M tokens: what other contexts and the larger model take."""
 
 
+BEST_AT_184 = (
+    Point("ngpt-muon", 184, lr=_LONG["ngpt-muon"]),
+    Point("gpt-qk-muon", 184, lr=_LONG["gpt-qk-muon"]),
+    Point("gpt", 184, lr=_LONG["gpt"], tuned=(("decay", 0.3),)),
+    Point("ngpt", 184, lr=_LONG["ngpt"]),
+)
+"""Of each arm; GPT with the decay that helped it at 92M and 368M."""
+
+
 _RATES = {
     "ngpt-muon": ((5.66e-3, None), (16e-3, 8e-3), (8e-3, 16e-3)),
     "gpt-qk-muon": ((16e-3, None), (16e-3, 8e-3), (32e-3, None)),
@@ -136,7 +145,7 @@ def _queue() -> list[Point]:
         *(Point(arm, 92, seed=seed) for seed in (1, 2) for arm in LEADERS),
         *(Point("gpt", 92, lr=EARLIER["gpt"], seed=seed) for seed in (1, 2)),
         *(dataclasses.replace(point, seed=seed) for seed in (1, 2) for point in BEST_AT_92),
-        *(Point(arm, 184, lr=_LONG[arm], seed=seed) for seed in (1, 2) for arm in LEADERS),
+        *(dataclasses.replace(point, seed=seed) for seed in (1, 2) for point in BEST_AT_184),
     ]
     # GPT also with a decay of 0.1, as the paper's items have it, and nGPT with one more rate.
     contexts = [
