@@ -180,6 +180,14 @@ def test_a_zst_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         module = importlib.import_module("compression.zstd" if zstd == "compression" else zstd)
         file.write_bytes(module.compress(WORDS.encode()))
         assert read_texts(["text.txt.zst"])[0].documents == (WORDS,)
+        frames = [module.compress(part.encode()) for part in (WORDS, "", "in two frames")]
+        file.write_bytes(b"".join(frames))
+        assert read_texts(["text.txt.zst"])[0].documents == (WORDS + "in two frames",)
+        several_blocks = module.compress(bytes(WORDS, "utf-8") * 100_000)
+        for cut in (frames[0][:-1], frames[0] + frames[2][:5], several_blocks[:-100]):
+            file.write_bytes(cut)  # as by a copy that was broken off
+            with pytest.raises(UserError, match=r"cannot read text\.txt\.zst: Compressed file end"):
+                read_texts(["text.txt.zst"])
         file.write_bytes(b"no such thing")
         with pytest.raises(UserError, match=r"cannot read text\.txt\.zst"):
             read_texts(["text.txt.zst"])

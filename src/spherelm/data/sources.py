@@ -10,7 +10,6 @@ import bz2
 import glob
 import gzip
 import hashlib
-import importlib
 import io
 import lzma
 import os
@@ -29,23 +28,14 @@ from spherelm.data import hub
 from spherelm.data.dataset import read_nanogpt
 from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
 from spherelm.data.tokenizer import Tokenizer
+from spherelm.data.zstd import open_zstd
 from spherelm.errors import UserError, first_line, or_say, package
-
-
-def _open_zstd(raw: BinaryIO, mode: str) -> Any:
-    """Python reads .zst files by itself from 3.14 on, and before by a package."""
-    try:
-        zstd = importlib.import_module("compression.zstd")
-    except ImportError:
-        zstd = package("zstandard", "a .zst file")
-    return zstd.open(raw, mode)
-
 
 COMPRESSION: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
     ".bz2": bz2.open,
     ".xz": lzma.open,
-    ".zst": _open_zstd,
+    ".zst": open_zstd,
 }
 TEXT = (".txt", ".text", ".md")
 JSONL = (".jsonl", ".ndjson", ".json")
