@@ -256,6 +256,14 @@ def test_an_input_changed_at_equal_size_is_noticed(text_file: Path, tmp_path: Pa
         prepare(config)
 
 
+def test_a_missing_text_is_an_empty_one_in_lines_and_in_tables(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": null}\n{"text": "a"}\n{"text": null, "id": 3}\n')
+    pq.write_table(pa.table({"text": [None, "b", None]}), tmp_path / "b.parquet")
+    inputs = (str(tmp_path / "a.jsonl"), str(tmp_path / "b.parquet"))
+    prepare(PrepareConfig(inputs, tmp_path / "out", val_fraction=0))
+    assert documents_of(open_dataset(tmp_path / "out").train) == ["a", "b"]
+
+
 def test_lone_surrogates_and_byte_order_marks(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": "half \\ud83d letter"}\n\n{"text": ""}\n')
     (tmp_path / "b.txt").write_bytes(b"\xef\xbb\xbfmarked")

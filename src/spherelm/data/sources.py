@@ -241,6 +241,8 @@ class JsonlFile(_File):
                     f'{{"{self.field}": "..."}}'
                 )
             text = values.get(self.field)
+            if text is None and self.field in values:
+                continue  # a missing text is an empty one, as in a table
             if not isinstance(text, str):
                 fields = ", ".join(values) or "none"
                 raise UserError(
