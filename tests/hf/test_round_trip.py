@@ -66,6 +66,13 @@ def test_a_folded_model_computes_and_generates_the_same(
     back = load_model(folded).model
     # The rounding of a length in float32, for logits of the order of 1.
     torch.testing.assert_close(back(TOKENS), model(TOKENS), rtol=0, atol=1e-5)
+    saved = tmp_path / "saved-by-transformers"
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(folded, trust_remote_code=True)
+    theirs.save_pretrained(saved)
+    torch.testing.assert_close(
+        load_model(saved, "bytes").model(TOKENS), model(TOKENS), rtol=0, atol=1e-5
+    )
     texts = []
     for source in (tmp_path / "run", folded):
         arguments = ["--prompt", "def", "--temperature", "0", "--max-new-tokens", "8"]

@@ -200,10 +200,11 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
             fields["init_std"] = values["initializer_range"]
         if kind == "ngpt":
             fields |= {name: values[name] for name in _VARIANTS}
-            fields |= {name: ScaleConfig(**values["scales"][name]) for name in SCALE_NAMES}
-            if values.get("folded"):  # a factor of each row, whatever it was before
+            scales = dict(values["scales"])
+            if values.get("folded"):  # a factor of each row; what it was need not be said any more
                 for name in ("s_u", "s_nu", "s_z"):
-                    fields[name] = dataclasses.replace(fields[name], mode="vector")
+                    scales[name] = {**scales.get(name, {}), "mode": "vector"}
+            fields |= {name: ScaleConfig(**scales[name]) for name in SCALE_NAMES}
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{where} lacks the field, or has a wrong value for it: {error}") from None
     config = ModelConfig(**fields)
