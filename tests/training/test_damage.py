@@ -248,6 +248,32 @@ def test_an_imported_run_is_trained_on_and_resumes_to_the_bit(
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.mark.parametrize("ids", [None, 300], ids=["bytes", "bpe"])
+def test_an_imported_run_takes_data_of_the_tokenizer_that_transformers_saved(
+    ids: int | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As examples/train_with_transformers.py does: the same ids, in a file that is not the same."""
+    transformers = pytest.importorskip("transformers")
+    from spherelm.data.prepare import PrepareConfig, prepare
+    from tests.corpus import sentences
+
+    text, data, hf, saved, back = (tmp_path / n for n in ("t.txt", "data", "hf", "saved", "back"))
+    text.write_text(sentences(500))
+    prepare(PrepareConfig((str(text),), data, train_tokenizer=ids, val_fraction=0.2, workers=1))
+    assert main(flags(tmp_path / "run", data, train__steps=2)) == 0
+    assert main(["export", str(tmp_path / "run"), "--out", str(hf)]) == 0
+    model = transformers.AutoModelForCausalLM.from_pretrained(hf, trust_remote_code=True)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(hf)
+    tokenizer(["one", "of two texts"], padding=True, truncation=True, max_length=2)  # is kept
+    model.save_pretrained(saved)
+    tokenizer.save_pretrained(saved)
+    assert '"padding": {' in (saved / "tokenizer.json").read_text()
+    assert main(["import", str(saved), "--out", str(back)]) == 0
+    assert main(["eval", str(back), "--data", str(data), "--device", "cpu"]) == 0
+    argv = ["train", "--out", str(back), "--resume", "auto", "--steps", "4", "--device", "cpu"]
+    assert main([*argv, "--data", str(data)]) == 0, capsys.readouterr().err
+
+
 def test_an_imported_run_refuses_data_of_another_tokenizer(
     tmp_path: Path, run: Path, corpus: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from spherelm import durable, records
+from spherelm.data.byte_level import END_OF_TEXT, byte_tokenizer_json
 from spherelm.errors import or_say
 
 FORMAT, VERSION = "spherelm tokenizer", 1
@@ -63,6 +64,11 @@ class ByteTokenizer:
     @property
     def token_bytes(self) -> NDArray[np.int64]:
         return (np.arange(self.vocab_size) < 256).astype(np.int64)
+
+    @property
+    def what_decides_ids(self) -> tuple[dict[str, Any], str]:
+        """As the `tokenizers` library has it, which transformers knows the bytes by."""
+        return byte_tokenizer_json(), END_OF_TEXT
 
     def encode(self, text: str) -> list[int]:
         return list(text.encode())
@@ -127,12 +133,12 @@ def bytes_of_piece(piece: str) -> int:
 def same_ids(one: Tokenizer, other: Tokenizer) -> bool:
     """Whether two tokenizers give every text the same ids.
 
-    An export drops what puts marks around a text (`hf.tokenizer_files`), which we never ask
-    for: without it, too, it is the same tokenizer.
+    An export drops what puts marks around a text (`hf.tokenizer_files`), and transformers saves
+    the tokenizer of one in its own form: it is the same tokenizer.
     """
     if one.fingerprint == other.fingerprint:
         return True
-    contents = [getattr(tokenizer, "content_without_marks", None) for tokenizer in (one, other)]
+    contents = [getattr(tokenizer, "what_decides_ids", None) for tokenizer in (one, other)]
     return contents[0] is not None and contents[0] == contents[1]
 
 

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from spherelm import records
 from spherelm.data import hub
+from spherelm.data.byte_level import END_OF_TEXT
 from spherelm.data.tokenizer import FileTokenizer, bytes_of_piece, fingerprint_of
 from spherelm.errors import UserError, first_line, or_say, package
 
-END_OF_TEXT = "<|endoftext|>"
 USUAL_ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
 GPT2_FILES = (("encoder.json", "vocab.bpe"), ("vocab.json", "merges.txt"))
 """The vocabulary and the merges of GPT-2's BPE: OpenAI's names and Hugging Face's."""
@@ -85,9 +85,10 @@ class LibraryTokenizer(FileTokenizer):
         )
 
     @property
-    def content_without_marks(self) -> tuple[str, str]:
-        """What decides the ids of a text: all but what would put marks before or after it."""
-        return json.dumps({**self._described(), "post_processor": None}), self.end
+    def what_decides_ids(self) -> tuple[dict[str, Any], str]:
+        """All but what would put marks around a text, cut it off or fill it up: we ask for none."""
+        none = dict.fromkeys(("post_processor", "truncation", "padding"))
+        return {**self._described(), **none}, self.end
 
     def _described(self) -> dict[str, Any]:
         values: dict[str, Any] = records.parse_value(self.content, f"tokenizer {self.name}")
@@ -127,7 +128,7 @@ class LibraryTokenizer(FileTokenizer):
         processor = self._described().get("post_processor")
         if processor is None or processor.get("type") == "ByteLevel":
             return self
-        plain = LibraryTokenizer(self.content_without_marks[0], self.name, self.end)
+        plain = LibraryTokenizer(json.dumps(self.what_decides_ids[0]), self.name, self.end)
         plain.fingerprint = self.fingerprint
         return plain
 

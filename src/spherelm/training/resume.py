@@ -20,6 +20,7 @@ from spherelm.data.tokenizer_load import load_saved_tokenizer
 from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.runs import checkpoint as checkpoints
+from spherelm.runs.load import foreign_tokens
 from spherelm.runs.metrics import read_lines, what_is_wrong
 from spherelm.runs.run_dir import RunDir
 from spherelm.runs.state import TrainState, began, is_imported
@@ -149,7 +150,7 @@ def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> Non
             )
     elif run_dir.tokenizer.is_dir():
         own = load_saved_tokenizer(run_dir.tokenizer)
-        if own.fingerprint != dataset.tokenizer().fingerprint:
+        if foreign_tokens(dataset, own) is not None:
             raise UserError(
                 f"{dataset.path} was not made by the tokenizer of {run_dir.root} ({own.name}); "
                 f"prepare it with --tokenizer {shlex.quote(str(run_dir.tokenizer))}"
