@@ -13,6 +13,7 @@ import torch
 from spherelm.config import RunConfig
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.free_memory import require_memory
+from spherelm.hf.read import checksum_of as checksum_of
 from spherelm.hf.read import reading as reading
 from spherelm.model.transformer import Transformer
 from spherelm.runs.load import Saved as Saved

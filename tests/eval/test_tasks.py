@@ -11,6 +11,7 @@ import torch
 
 from spherelm import __version__
 from spherelm.cli import main
+from spherelm.hf.export import export_to_hf
 from tests.eval.task_files import write_task_files
 from tests.saved_runs import byte_model, write_run
 
@@ -47,6 +48,30 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     both = (out / "answers.jsonl").read_text()
     assert both.startswith(kept)
     assert len(both) > 1.5 * len(kept)
+
+
+def test_a_model_that_transformers_saved_in_several_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its answers are kept, too, as long as its configuration stays as it is."""
+    data = str(write_task_files(tmp_path / "data"))
+    hf = export_to_hf(write_run(tmp_path / "run", byte_model()), tmp_path / "hf")
+    saved = tmp_path / "saved"
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoModelForCausalLM.from_pretrained(hf, trust_remote_code=True)
+    theirs.save_pretrained(saved, max_shard_size="20KB")
+    assert len(list(saved.glob("model-*.safetensors"))) > 1
+    arguments = ["eval", "tasks", str(saved), "--tasks", "lambada_openai", "--data", data]
+    arguments += ["--tokenizer", "bytes", "--device", "cpu", "--out", str(tmp_path / "out")]
+    sizes = []
+    for base in (10_000.0, 10_000.0, 100.0):
+        config = json.loads((saved / "config.json").read_text())
+        config["rope_parameters"]["rope_theta"] = base
+        (saved / "config.json").write_text(json.dumps(config))
+        assert main(arguments) == 0, capsys.readouterr().err
+        sizes.append((tmp_path / "out" / "answers.jsonl").stat().st_size)
+    assert sizes[0] == sizes[1]
+    assert sizes[2] > 1.9 * sizes[0]
 
 
 def test_several_models_in_one_table(

@@ -141,11 +141,11 @@ def _measure(
 
 def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
     from spherelm.eval.journal import Journal
+    from spherelm.saved import checksum_of
 
     if out is None:
         return Journal()
-    weights = "manifest.json" if saved.kind == "checkpoint" else "model.safetensors"
-    identity = f"{saved.folder.name} {durable.checksum(saved.folder / weights)} {dtype}"
+    identity = f"{saved.folder.name} {checksum_of(saved.folder)} {dtype}"
     return Journal(Path(out) / "answers.jsonl", identity)
 
 

@@ -29,6 +29,8 @@ FORMAT, VERSION = "spherelm export", 1
 RECORD = "spherelm.json"
 """What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
 _MEANT = f"(if it was changed on purpose, remove {RECORD})"
+WEIGHTS = "model*.safetensors"
+"""One file of ours, any number of transformers'."""
 TOKENIZER = {DESCRIPTION, *KINDS.values()}
 """Files of an export that hold its tokenizer."""
 
@@ -74,6 +76,16 @@ def _identity(folder: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return status.st_dev, status.st_ino
+
+
+def checksum_of(folder: Path) -> str:
+    """Changes with the model: that of the file there that has the checksums of all others, or, of a
+    folder that transformers saved, those of its configuration and weights."""
+    for name in ("manifest.json", RECORD):
+        if (folder / name).is_file():
+            return durable.checksum(folder / name)
+    files = [*folder.glob("config.json"), *sorted(folder.glob(WEIGHTS))]
+    return " ".join(map(durable.checksum, files))
 
 
 @dataclass(frozen=True)
@@ -162,7 +174,7 @@ def _read_safetensors(folder: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    files = sorted(folder.glob("model*.safetensors"))
+    files = sorted(folder.glob(WEIGHTS))
     if not files:
         raise UserError(f"{folder} has no weights: model.safetensors is missing")
     try:

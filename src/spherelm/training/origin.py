@@ -14,19 +14,25 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from spherelm import durable, presets, records
+from spherelm import presets, records
 from spherelm.config import ParallelConfig, RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
-from spherelm.hf.read import RECORD
 from spherelm.model.config import SCALE_NAMES, ModelConfig
 from spherelm.model.sphere import retract_strays_
 from spherelm.model.transformer import Transformer
 from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs.load import foreign_tokens
 from spherelm.runs.run_dir import RunDir
-from spherelm.saved import Saved, find_saved, find_tokenizer, read_weights, reading
+from spherelm.saved import (
+    Saved,
+    checksum_of,
+    find_saved,
+    find_tokenizer,
+    read_weights,
+    reading,
+)
 
 MAY_DIFFER = ("context", "rope_base", "init_std")
 """Fields of a model that no weight depends on; a longer context may want a larger base of RoPE."""
@@ -39,16 +45,16 @@ class Origin:
     folder: str
     """The checkpoint or the export, not the run: that one may have a newer checkpoint later."""
     checksum: str
-    """Of the file there that has the checksums of all others, or of the weights themselves."""
+    """What `checksum_of` says of it."""
 
     @classmethod
     def of(cls, source: Saved) -> Origin:
         folder = source.folder.resolve()
-        return cls(str(folder), _checksum(folder))
+        return cls(str(folder), checksum_of(folder))
 
     def give_weights_(self, model: Transformer) -> None:
         """Fill `model` with the weights, back on the sphere where they were not on it."""
-        if not os.path.isdir(self.folder) or _checksum(Path(self.folder)) != self.checksum:
+        if not os.path.isdir(self.folder) or checksum_of(Path(self.folder)) != self.checksum:
             raise UserError(
                 f"{self.folder} is not any more the model that this run begins with; "
                 "put it back, or start over with --force"
@@ -58,14 +64,6 @@ class Origin:
 
     def as_record(self) -> dict[str, Any]:
         return asdict(self)
-
-
-def _checksum(folder: Path) -> str:
-    for name in ("manifest.json", RECORD):
-        if (folder / name).is_file():
-            return durable.checksum(folder / name)
-    weights = sorted(folder.glob("model*.safetensors"))
-    return " ".join(durable.checksum(file) for file in weights)
 
 
 def find_start(path: str | Path, run_dir: RunDir, goes_on: bool) -> tuple[RunConfig, Saved | None]:
