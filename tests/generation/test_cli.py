@@ -30,6 +30,28 @@ def test_text_is_the_prompt_and_what_the_model_adds(
     assert capsys.readouterr().out == "def " + ByteTokenizer().decode(new) + "\n"
 
 
+@pytest.mark.parametrize(
+    ("flag", "content", "prompts"),
+    [
+        ("--prompts", b"a\x0cb\nc\xe2\x80\xa8d\r\n\ne", ["a\x0cb", "c\u2028d", "", "e"]),
+        ("--prompts", b"one\n\n", ["one", ""]),
+        ("--prompt-file", b"a\r\nb\x0c\nc\r\n", ["a\r\nb\x0c\nc"]),
+    ],
+)
+def test_a_line_of_a_file_ends_with_its_newline_and_nothing_else(
+    flag: str,
+    content: bytes,
+    prompts: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = write_run(tmp_path / "run", byte_model())
+    (tmp_path / "file").write_bytes(content)
+    argv = ["generate", str(run), flag, str(tmp_path / "file"), "--json", "--device", "cpu"]
+    assert main([*argv, "--max-new-tokens", "0"]) == 0
+    assert [o["prompt"] for o in json.loads(capsys.readouterr().out)["outputs"]] == prompts
+
+
 def test_prompts_from_a_file_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_run(tmp_path / "run", byte_model())
     prompts = tmp_path / "prompts.txt"

@@ -153,16 +153,17 @@ def _given_prompts(flags: GenerateFlags) -> tuple[str, ...] | None:
         return (_without_last_newline(_read(flags.prompt_file, "a prompt")),)
     if flags.prompts is None:
         return flags.prompt or None
-    lines = _read(flags.prompts, "prompts").splitlines()
+    lines = _read(flags.prompts, "prompts")
     if not lines:
         raise UserError(f"{flags.prompts} is empty; give it a prompt on each line")
-    return tuple(lines)
+    # Only \n ends a line, as in `prepare`: splitlines() would cut at a form feed and U+2028, too.
+    return tuple(line.removesuffix("\r") for line in lines.removesuffix("\n").split("\n"))
 
 
 def _read(file: str, what: str) -> str:
     try:
         with or_say(f"cannot read {what} from {file}"):
-            return Path(file).read_text(encoding="utf-8")
+            return Path(file).read_bytes().decode()
     except UnicodeDecodeError as error:
         raise UserError(f"cannot read {what} from {file}: {error}") from None
 
