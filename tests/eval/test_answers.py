@@ -93,13 +93,18 @@ def test_what_does_not_fit_is_cut_off_on_the_left() -> None:
     assert math.isclose(value, expected, rel_tol=1e-5)
 
 
-def test_rolling_likelihood_is_the_loss_of_the_text() -> None:
-    from spherelm.eval.loss import text_loss
-
-    model, text = byte_model(context=16), "a text of more than sixteen bytes"
-    measured = text_loss(model, BYTES, [text])
-    total = answers(model).rolling(text)
-    assert math.isclose(total, -measured.loss * measured.tokens, rel_tol=1e-5)
+@pytest.mark.parametrize("length", [0, 1, 15, 16, 17, 32, 33, 47])
+def test_rolling_likelihood_has_the_windows_of_the_harness(length: int) -> None:
+    """All full but the last, which sees what is before it; else `lm_eval --model hf` had others."""
+    utils = pytest.importorskip("lm_eval.utils")
+    model, text = byte_model(context=16), "a text of more than three times sixteen bytes, as here"
+    ids = BYTES.encode(text[:length])
+    expected = 0.0
+    for inputs, targets in utils.get_rolling_token_windows(ids, 256, 16, 1):
+        with torch.no_grad():
+            logp = model(torch.tensor([inputs]))[0, -len(targets) :].log_softmax(-1)
+        expected += float(logp[range(len(targets)), targets].sum())
+    assert math.isclose(answers(model).rolling(text[:length]), expected, rel_tol=1e-5)
 
 
 def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,10 +92,16 @@ class Answers:
         return [(math.fsum(values[part]), all(hits[part])) for part in parts]
 
     def rolling(self, text: str) -> float:
-        """log p(text) as one document, in windows of the context that predict each token once."""
+        """log p(text) as one document, in windows of the context that predict each token once.
+
+        The last window predicts what is left, after as much of what is before as there is room for.
+        """
         ids = [self.tokenizer.end_of_document, *self.tokenizer.encode(text)]
-        starts = range(1, len(ids), self.context)
-        windows = [(ids[s - 1 : s], ids[s : s + self.context]) for s in starts]
+        windows = []
+        for start in range(1, len(ids), self.context):
+            end = min(start + self.context, len(ids))
+            seen = max(0, end - 1 - self.context)
+            windows.append((ids[seen:start], ids[start:end]))
         return sum(value for value, _ in self.loglikelihoods(windows))
 
     def texts(self, requests: Sequence[tuple[str, dict[str, Any]]]) -> list[str]:
