@@ -24,6 +24,7 @@ from spherelm.eval.length import (
     length_curve,
     read_books,
 )
+from spherelm.eval.texts import read_texts
 from spherelm.plots import png, svg
 from tests.saved_runs import byte_model, write_run
 
@@ -36,6 +37,14 @@ def write_books(folder: Path, sizes: tuple[int, ...] = (300, 400, 20)) -> Path:
         text = " ".join(f"chapter {i} page {j}" for j in range(size))
         (folder / f"{i}.txt").write_text(text[:size])
     return folder
+
+
+def test_a_book_is_read_as_prepare_reads_it(tmp_path: Path) -> None:
+    """Its ends of lines are kept and a byte order mark is not, as the model has learned it."""
+    (tmp_path / "book.txt").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\nthree")
+    (book,) = read_books(tmp_path, [BYTES], 14)[0]
+    assert BYTES.decode(book.tolist()) == "one\r\ntwo\r\nthree"
+    assert read_texts([str(tmp_path / "book.txt")])[0].documents == ("one\r\ntwo\r\nthree",)
 
 
 def test_each_length_by_hand(tmp_path: Path) -> None:

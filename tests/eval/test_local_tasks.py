@@ -31,6 +31,17 @@ def test_every_paper_task_can_be_read(tmp_path: Path) -> None:
     }
 
 
+def test_files_of_another_system_are_the_same_questions(tmp_path: Path) -> None:
+    """With CRLF at the ends of lines, and a byte order mark."""
+    folder, other = write_task_files(tmp_path / "here"), tmp_path / "there"
+    other.mkdir()
+    for file in folder.iterdir():
+        content = file.read_bytes().replace(b"\n", b"\r\n")
+        (other / file.name).write_bytes(b"\xef\xbb\xbf" + content)
+    for task in PAPER_TASKS:
+        assert task.read(other) == task.read(folder)
+
+
 def test_arc_gets_letters(tmp_path: Path) -> None:
     row = read_task("arc_easy", write_task_files(tmp_path))[0]
     assert row["choices"] == {"text": ["sand", "water", "fire"], "label": ["A", "B", "C"]}

@@ -121,7 +121,7 @@ def _lines(file: Path) -> list[str]:
     lines = read_text(file, "task file").removesuffix("\n").split("\n")
     if lines == [""]:
         raise UserError(f"the task file {file} is empty")
-    return lines
+    return [line.removesuffix("\r") for line in lines]
 
 
 def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:

@@ -61,9 +61,9 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def read_text(path: str | Path, what: str = "text") -> str:
-    """A file in UTF-8; `what` says what it is where it cannot be read."""
+    """A file in UTF-8, as `prepare` has it; `what` says what it is where it cannot be read."""
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).read_bytes().decode().removeprefix("\ufeff")
     except OSError as error:
         raise UserError(f"cannot read the {what} {path}: {error.strerror}") from None
     except UnicodeDecodeError:
