@@ -63,6 +63,19 @@ def test_logits_are_the_same(variant: str) -> None:
         torch.testing.assert_close(as_hf(model)(x).logits, model(x), **CLOSE)
 
 
+def test_a_llama_has_its_rope_base_also_where_older_readers_look_for_it() -> None:
+    """They would take 10,000 without a word."""
+    model, x = on_sphere(arch="gpt", rope_base=50.0), tokens()
+    model.final_norm.gain.data /= 10
+    config = to_hf_config(model.config, "float32")
+    assert config["rope_theta"] == config["rope_parameters"]["rope_theta"] == 50.0
+    with torch.no_grad():
+        new = as_hf(model)(x).logits
+        old = as_hf(model, rope_parameters=None)(x).logits  # as without the newer field
+    torch.testing.assert_close(new, model(x), **CLOSE)
+    torch.testing.assert_close(old, model(x), **CLOSE)
+
+
 @pytest.mark.parametrize("variant", ["lerp", "tied", "scales: other values", "scales: scalar"])
 def test_folded_scales_give_the_same_logits(variant: str) -> None:
     model, x = on_sphere(**VARIANTS[variant]), tokens()

@@ -153,6 +153,7 @@ def to_hf_config(config: ModelConfig, dtype: str, folded: bool = False) -> dict[
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
             **common,
+            "rope_theta": config.rope_base,  # what reads Llamas of transformers 4 looks for it here
             **_LLAMA_IS,
             "initializer_range": config.matrix_std,
         }
