@@ -76,6 +76,15 @@ def test_a_llama_has_its_rope_base_also_where_older_readers_look_for_it() -> Non
     torch.testing.assert_close(old, model(x), **CLOSE)
 
 
+def test_another_kind_of_rope_is_refused_and_not_left_out() -> None:
+    from spherelm.hf.register import NGPTConfig
+
+    assert NGPTConfig(rope_theta=50.0).rope_parameters["rope_theta"] == 50.0
+    for words in ("rope_parameters", "rope_scaling"):
+        with pytest.raises(ValueError, match="of the type default, not 'linear'"):
+            NGPTConfig(**{words: {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}})
+
+
 @pytest.mark.parametrize("variant", ["lerp", "tied", "scales: other values", "scales: scalar"])
 def test_folded_scales_give_the_same_logits(variant: str) -> None:
     model, x = on_sphere(**VARIANTS[variant]), tokens()

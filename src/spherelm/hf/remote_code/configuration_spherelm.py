@@ -82,6 +82,9 @@ class NGPTConfig(PreTrainedConfig):
             if (name := module.rpartition(".")[2]) not in SCALES or name in kept
         }
         super().__post_init__(**kwargs)
+        rope = (self.rope_parameters or {}).get("rope_type", "default")
+        if rope != "default":
+            raise ValueError(f"nGPT's RoPE is of the type default, not {rope!r}")
 
     def _paper_scale(self, name: str) -> dict[str, Any]:
         return {
