@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from spherelm.cli import main
 from spherelm.data.tokenizer import DESCRIPTION, ByteTokenizer, Tokenizer
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.hf.tokenizer_files import write_tokenizer
+from tests.saved_runs import byte_model, write_run
 
 transformers = pytest.importorskip("transformers")
 
@@ -61,3 +64,33 @@ def test_marks_around_a_text_are_dropped(tmp_path: Path) -> None:
     assert load_tokenizer(tmp_path / "out").fingerprint == marked.fingerprint  # the same ids
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "out")
     assert theirs("the cat")["input_ids"] == source.encode("the cat")
+
+
+@pytest.mark.parametrize(
+    "kind", ["bpe", "bpe without bytes", "bpe without extra spaces", "unigram"]
+)
+def test_a_sentencepiece_that_transformers_reads_otherwise_is_named(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sentencepiece = pytest.importorskip("sentencepiece")
+    text = "a cat and a bat sat on a mat, and that hat was a rat; who then saw the other three?"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(text.replace(" ", " " * n) for n in (1, 2) * 9),
+        model_prefix=str(tmp_path / "sp"),
+        vocab_size=300,
+        byte_fallback=kind != "bpe without bytes",
+        hard_vocab_limit=False,
+        model_type=kind.split()[0],
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=kind == "bpe without extra spaces",
+        minloglevel=2,
+    )
+    run = write_run(tmp_path / "run", byte_model(vocab_size=320))
+    shutil.rmtree(run / "tokenizer")
+    load_tokenizer(tmp_path / "sp.model").save(run / "tokenizer")
+    assert main(["export", str(run), "--out", str(tmp_path / "hf")]) == 0
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf", trust_remote_code=True)
+    ours, texts = load_tokenizer(tmp_path / "hf"), (text, "a  b", "that\nhat")
+    alike = all(theirs(t)["input_ids"] == ours.encode(t) for t in texts)
+    assert alike == (kind == "bpe")
+    assert ("gives many texts other ids" in capsys.readouterr().err) == (not alike)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Literal
 
@@ -37,10 +38,18 @@ class ExportFlags:
 def main(argv: list[str]) -> int:
     flags = parse(ExportFlags, argv, "export")
 
+    from spherelm.data.tokenizer_load import load_tokenizer
     from spherelm.hf.export import export_to_hf
 
     out = export_to_hf(
         flags.run, flags.out, tokenizer=flags.tokenizer, fold=flags.fold, force=flags.force
     )
+    # Of SentencePiece's kinds transformers knows Llama's alone.
+    if not getattr(load_tokenizer(out), "is_like_llamas", True):
+        print(
+            f"note: transformers gives many texts other ids than this tokenizer; encode them with "
+            f"the package sentencepiece, from {out / 'tokenizer.model'}",
+            file=sys.stderr,
+        )
     result = {"run": flags.run, "out": str(out)}
     return show(result, flags.json, lambda: print(f"exported to {out}"))

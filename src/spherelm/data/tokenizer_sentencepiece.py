@@ -54,6 +54,14 @@ class SentencePieceTokenizer(FileTokenizer):
         return end
 
     @property
+    def is_like_llamas(self) -> bool:
+        """Whether it is a BPE (whose scores are ranks) that has the bytes and keeps all spaces."""
+        pieces, ids = self._processor, range(self.vocab_size)
+        ranks = all(pieces.get_score(i).is_integer() for i in ids)
+        whole = any(map(pieces.is_byte, ids)) and self.decode(self.encode("a  b")) == "a  b"
+        return ranks and whole
+
+    @property
     def token_bytes(self) -> NDArray[np.int64]:
         pieces = self._processor
         counts = [
