@@ -19,6 +19,7 @@ from spherelm.cli import main
 from spherelm.data import sources
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.loss import text_loss
@@ -209,6 +210,27 @@ def test_a_zst_file(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.import_module", lambda name: Stand)
     assert read_texts(["text.txt.zst"])[0].documents == (WORDS,)
     assert sources.COMPRESSION.keys() == {".gz", ".bz2", ".xz", ".zst"}
+
+
+def test_tokenizers_are_told_apart_by_their_ids_and_not_by_their_names(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run, text in (("ones", WORDS), ("others", "that cat sat on a mat " * 9)):
+        write_run(here / run, byte_model(vocab_size=270))
+        rmtree(here / run / "tokenizer")
+        train_tokenizer(iter([text]), 262).save(here / run / "tokenizer")
+    renamed = export_to_hf("ones", "renamed")
+    for file in ("spherelm.json", "spherelm-tokenizer.json"):  # what transformers does not keep
+        (renamed / file).unlink()
+    names = [load_tokenizer(f).name for f in ("ones/tokenizer", "others/tokenizer", "renamed")]
+    assert names == ["bpe-262", "bpe-262", "renamed"]
+    for runs, apart in ((["ones", "others"], True), (["ones", "renamed"], False)):
+        assert main(["eval", *runs, "--text", "plain.txt", "--device", "cpu"]) == 0
+        said = " ".join(capsys.readouterr().out.split())
+        assert ("these models have different tokenizers" in said) == apart
+        length = ["eval", "length", *runs, "--books", ".", "--lengths", "8", "--device", "cpu"]
+        assert main(length) == (2 if apart else 0)
+        capsys.readouterr()
 
 
 def test_names_of_columns() -> None:

@@ -18,6 +18,7 @@ from spherelm.errors import UserError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from spherelm.data.tokenizer import Tokenizer
     from spherelm.eval.texts import NamedText
     from spherelm.model.transformer import Transformer
     from spherelm.saved import Saved
@@ -75,6 +76,7 @@ def main(argv: list[str]) -> int:
     if flags.text and flags.data is not None:
         raise UserError("--text and --data cannot be given together; give one of them")
 
+    from spherelm.data.tokenizer import same_ids
     from spherelm.eval.texts import read_texts
     from spherelm.saved import reading
 
@@ -83,10 +85,13 @@ def main(argv: list[str]) -> int:
     for run in flags.runs[1:]:  # all are looked at before minutes are spent on the first
         reading(run, lambda saved: _check(saved, flags))
     results: list[dict[str, Any]] = []
+    tokenizers: list[Tokenizer] = []
     for run in flags.runs:
-        measured = reading(run, lambda saved: _measure(saved, texts, flags))
+        measured, tokenizer = reading(run, lambda saved: _measure(saved, texts, flags))
         results += [{"run": run, **found} for found in measured]
-    return show({"results": results}, flags.json, lambda: _print(results, flags))
+        tokenizers += [] if tokenizer is None else [tokenizer]
+    alike = all(same_ids(tokenizers[0], each) for each in tokenizers)
+    return show({"results": results}, flags.json, lambda: _print(results, flags, alike))
 
 
 def _check(saved: Saved, flags: EvalFlags) -> None:
@@ -99,10 +104,13 @@ def _check(saved: Saved, flags: EvalFlags) -> None:
         open_own_data(saved, flags.data, flags.tokenizer)
 
 
-def _measure(saved: Saved, texts: list[NamedText], flags: EvalFlags) -> list[dict[str, Any]]:
-    """What one model makes of every text, or of the validation set."""
+def _measure(
+    saved: Saved, texts: list[NamedText], flags: EvalFlags
+) -> tuple[list[dict[str, Any]], Tokenizer | None]:
+    """What one model makes of every text, and the tokenizer they were read with; or of the
+    validation set, which is tokens already."""
     if not texts:
-        return [{"checkpoint": saved.folder.name, **_on_validation(saved, flags)}]
+        return [{"checkpoint": saved.folder.name, **_on_validation(saved, flags)}], None
 
     from spherelm.eval.loss import text_loss
     from spherelm.saved import find_tokenizer
@@ -131,7 +139,7 @@ def _measure(saved: Saved, texts: list[NamedText], flags: EvalFlags) -> list[dic
                 "text_bytes": measured.text_bytes,
             }
         )
-    return results
+    return results, tokenizer
 
 
 def _say(flags: EvalFlags, saved: Saved, text: str, loss: float) -> None:
@@ -189,14 +197,16 @@ NUMBERS = {"loss": 4, "perplexity": 4, "bits_per_byte": 4, "tokens": 0}
 """Of one text, and their digits behind the point."""
 
 
-def _print(results: list[dict[str, Any]], flags: EvalFlags) -> None:
-    """One table: a row for each model; a column for each text, or for each number of one."""
-    tokenizers = {result.get("tokenizer") for result in results}
+def _print(results: list[dict[str, Any]], flags: EvalFlags, alike: bool) -> None:
+    """One table: a row for each model; a column for each text, or for each number of one.
+
+    `alike` says whether all models have one tokenizer.
+    """
     note = (
-        "Loss and perplexity are per token, and these models have different tokenizers: compare "
-        "bits per byte."
-        if len(tokenizers) > 1
-        else None
+        None
+        if alike
+        else "Loss and perplexity are per token, and these models have different tokenizers: "
+        "compare bits per byte."
     )
     if len(flags.text) > 1:
         from spherelm.eval.texts import short_names

@@ -95,8 +95,10 @@ def _measure(flags: LengthFlags) -> int:
 
 def _refuse_several_tokenizers(runs: tuple[str, ...], tokenizers: list[Tokenizer]) -> None:
     """Perplexity is per token: between models with other tokens it says nothing."""
+    from spherelm.data.tokenizer import same_ids
+
     for run, tokenizer in zip(runs, tokenizers, strict=True):
-        if tokenizer.fingerprint != tokenizers[0].fingerprint:
+        if not same_ids(tokenizer, tokenizers[0]):
             raise UserError(
                 f"{runs[0]} and {run} have different tokenizers ({tokenizers[0].name} and "
                 f"{tokenizer.name}), whose perplexities per token cannot be compared; "
