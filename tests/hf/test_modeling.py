@@ -16,6 +16,7 @@ from spherelm.generation.engine import Engine
 from spherelm.generation.sampling import Sampling
 from spherelm.hf.export import export_to_hf
 from spherelm.hf.names import to_hf_config, to_hf_tensors
+from spherelm.model.config import SCALE_NAMES
 from spherelm.model.fold import folded_state
 from tests.model.tiny import VARIANTS, perturbed, tiny_config
 from tests.saved_runs import BYTES, byte_model, write_run
@@ -83,6 +84,20 @@ def test_another_kind_of_rope_is_refused_and_not_left_out() -> None:
     for words in ("rope_parameters", "rope_scaling"):
         with pytest.raises(ValueError, match="of the type default, not 'linear'"):
             NGPTConfig(**{words: {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}})
+
+
+def test_quantizers_of_transformers_spare_the_factors() -> None:
+    """To them a vector of factors, a Linear from one number, would be a matrix like any other."""
+    from transformers.quantizers.base import HfQuantizer
+    from transformers.quantizers.quantizers_utils import should_convert_module
+
+    hf = as_hf(on_sphere())
+    spared = HfQuantizer.get_modules_to_not_convert(hf, None, hf._keep_in_fp32_modules)
+    linears = [name for name, m in hf.named_modules() if isinstance(m, torch.nn.Linear)]
+    quantized = {n.split(".")[-1] for n in linears if should_convert_module(n, spared)}
+    attention, mlp = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "up_proj", "down_proj"}
+    assert quantized == attention | mlp
+    assert {name.split(".")[-1] for name in linears} == quantized | {"lm_head", *SCALE_NAMES}
 
 
 @pytest.mark.parametrize("variant", ["lerp", "tied", "scales: other values", "scales: scalar"])

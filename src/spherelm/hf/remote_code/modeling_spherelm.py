@@ -234,6 +234,7 @@ class NGPTPreTrainedModel(LlamaPreTrainedModel):
     config_class = NGPTConfig
     _no_split_modules = ["NGPTDecoderLayer"]  # noqa: RUF012
     _keep_in_fp32_modules_strict = list(SCALES)  # noqa: RUF012
+    _keep_in_fp32_modules = list(SCALES)  # noqa: RUF012 - quantizers look here for what to spare
     _can_record_outputs = {  # noqa: RUF012
         "hidden_states": NGPTDecoderLayer,
         "attentions": NGPTAttention,
