@@ -99,6 +99,8 @@ def test_text_is_that_of_the_command_line(run: Path, capsys: pytest.CaptureFixtu
     assert spherelm.generate(loaded, "def", max_new_tokens=12, stop=[stop], **settings) == text[:4]
     with pytest.raises(UserError, match="prompt must be a text, not 3"):
         spherelm.generate(loaded, 3)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="dtype must be one of auto, fp32, bf16, not 'float32'"):
+        spherelm.generate(loaded, "def", dtype="float32")  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"stop is a list of strings, such as \['def '\], not"):
         spherelm.generate(loaded, "def", stop="def ")
     with pytest.raises(UserError, match=r"^device must be auto, cpu, cuda or mps, not"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import get_args
 
 import torch
 
@@ -26,6 +27,7 @@ from spherelm.training.loop import TrainResult
 from spherelm.training.loop import train as run_training
 from spherelm.training.origin import config_after, find_start
 from spherelm.training.report.reporter import Reporter, for_terminal
+from spherelm.validate import require_choice
 
 
 def load(path: str | Path, *, device: str = "auto", tokenizer: str | None = None) -> Loaded:
@@ -127,6 +129,7 @@ def generate(
     """
     if not isinstance(prompt, str):
         raise UserError(f"prompt must be a text, not {prompt!r}")
+    require_choice("dtype", dtype, get_args(Dtype))
     sampling = Sampling(temperature, top_k, top_p, min_p, repetition_penalty, seed)
     loaded = model if isinstance(model, Loaded) else load(model, device=device)
     there = loaded.model.E_input.device
