@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -23,7 +24,7 @@ GREEDY = Sampling(temperature=0)
 
 
 def generate(
-    model: Transformer, prompts: list[list[int]], max_new_tokens: int, **sampling: Any
+    model: Transformer, prompts: Any, max_new_tokens: int, **sampling: Any
 ) -> list[list[int]]:
     sampled = Sampling(**sampling)
     return Engine(model).generate(prompts, max_new_tokens=max_new_tokens, sampling=sampled)
@@ -94,6 +95,16 @@ def test_repetition_penalty_counts_prompt_and_new_tokens() -> None:
     settings = {"max_new_tokens": 20, "temperature": 0.0}
     assert generate(model, [[3, 1]], repetition_penalty=2.0, **settings) == [tokens[2:]]
     assert generate(model, [[3, 1]], **settings) != [tokens[2:]]
+
+
+def test_prompts_may_be_rows_of_a_tensor() -> None:
+    """As a batch of the loader is, and an array."""
+    model, rows = perturbed(tiny_config()).float(), [[3, 1, 4], [1, 5, 9]]
+    expected = generate(model, rows, 4, temperature=0, repetition_penalty=1.2)
+    for given in (torch.tensor(rows), np.array(rows, np.uint16)):
+        assert generate(model, given, 4, temperature=0, repetition_penalty=1.2) == expected
+    with pytest.raises(TypeError):
+        generate(model, torch.tensor([[1.5, 2.0]]), 4)
 
 
 def test_no_new_tokens() -> None:

@@ -12,6 +12,7 @@ captured where a length comes a second time.
 from __future__ import annotations
 
 import itertools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -146,6 +147,7 @@ class Engine:
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling
     ) -> Iterator[Tensor]:
         """The tokens of each step, (B,), on the device; stops after `max_new_tokens`."""
+        prompts = [list(map(operator.index, prompt)) for prompt in prompts]  # of a tensor, too
         self._check(prompts, max_new_tokens)
         if max_new_tokens == 0:
             return
