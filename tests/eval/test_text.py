@@ -54,6 +54,11 @@ def test_texts_are_documents_of_their_own() -> None:
     assert math.isclose(both.loss, (3 * one.loss + 5 * two.loss) / 8, rel_tol=1e-5)
 
 
+def test_one_text_is_not_taken_for_a_list_of_letters() -> None:
+    with pytest.raises(UserError, match=r"texts is a list of texts, such as \[text\]"):
+        text_loss(byte_model(), BYTES, "abc")
+
+
 def test_an_empty_text_is_refused() -> None:
     with pytest.raises(UserError, match="empty"):
         text_loss(byte_model(), BYTES, [""])

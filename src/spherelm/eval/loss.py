@@ -114,6 +114,8 @@ def text_loss(
     A text is a document: its first token is predicted after the token that ends documents. Windows
     do not overlap, as in training; `context` is the model's if not given.
     """
+    if isinstance(texts, str):  # whose letters would each be one
+        raise UserError("texts is a list of texts, such as [text], not one text")
     context = context or model.config.context
     windows = []
     for ids in map(tokenizer.encode, texts):
