@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -22,7 +28,10 @@ from spherelm.compare.sweep_grid import (
     setting_of,
 )
 from spherelm.compare.sweep_record import Record, summary
+from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.errors import UserError
+from tests.corpus import sentences
+from tests.faults.test_prepare_workers import PATIENCE, processes_with
 
 PLAN = Plan("debug", None, "cpu", steps=3, cores=1)
 TINY = {
@@ -84,7 +93,7 @@ def test_both_models_have_as_many_values_to_tune_on_the_same_ladders():
         assert list(ladder) == sorted(set(ladder))
 
 
-@pytest.mark.parametrize("flag", ["--jobs", "--seeds"])
+@pytest.mark.parametrize("flag", ["--jobs", "--seeds", "--steps"])
 def test_numbers_that_run_nothing_are_refused(flag, tmp_path, capsys):
     assert sweeps.main(["--out", str(tmp_path / "sweep"), flag, "0"]) == 2
     assert f"{flag} must be a whole number of at least 1, not 0" in capsys.readouterr().err
@@ -96,6 +105,72 @@ def test_record_of_another_preset_or_length_is_refused(tmp_path):
     for preset, steps in (("nano", 3), ("debug", 4)):
         with pytest.raises(UserError, match="choose another --out"):
             Record(tmp_path / "sweep.csv", preset, steps)
+
+
+def test_record_of_other_data_is_refused(tmp_path):
+    file = tmp_path / "sweep.csv"
+    Record(file, "debug", 3, "one").add(Trial("gpt", (), 0), 2.0)
+    assert Record(file, "debug", 3, "one").losses == Record(file, "debug", 3).losses
+    with pytest.raises(UserError, match="other data; choose another --out"):
+        Record(file, "debug", 3, "two")
+
+
+def test_a_damaged_row_is_refused_and_none_is_written_in_part(tmp_path, monkeypatch):
+    file = tmp_path / "sweep.csv"
+    Record(file, "debug", 3).add(Trial("gpt", (("lr", 1e-3),), 0), 2.0)
+    whole = file.read_text()
+    for part in ("debug,3,,gpt,lr=", "debug,3,,gpt,lr=1,0,"):
+        file.write_text(f"{whole}{part}")
+        with pytest.raises(UserError, match=r"is damaged: .* is not the row of a run"):
+            Record(file, "debug", 3)
+    file.write_text(whole)
+    record = Record(file, "debug", 3)
+    monkeypatch.setattr(os, "replace", lambda *_: None)  # killed before the last moment
+    record.add(Trial("gpt", (("lr", 1e-3),), 1), 3.0)
+    assert file.read_text() == whole
+
+
+def test_data_of_a_larger_vocabulary_is_swept(tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text(sentences(3000))
+    data = tmp_path / "data"
+    prepare(PrepareConfig((str(text),), data, train_tokenizer=300, val_fraction=0.2, workers=1))
+    plan = dataclasses.replace(PLAN, data=str(data))
+    assert 2 < sweeps.run_trial(plan, Trial("gpt", (), 0)) < 9
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found in /proc")
+@pytest.mark.usefixtures("heeding_interrupts")
+@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(stop, tmp_path):
+    """Ctrl-C of a terminal goes to its runs, too; a kill to none of them."""
+    out, mark = tmp_path / "sweep", f"{os.getpid()}-{tmp_path.name}"
+    command = [sys.executable, "-m", "spherelm.compare.sweep", "--preset", "debug"]
+    command += ["--steps", "3", "--seeds", "9", "--jobs", "2", "--out", str(out)]
+    process = subprocess.Popen(
+        command,
+        env={**os.environ, "SPHERELM_TEST_MARK": mark},
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("[1/153]")
+    if stop == signal.SIGINT:
+        os.killpg(process.pid, stop)
+    else:
+        process.send_signal(stop)
+    _, said = process.communicate(timeout=60)
+    deadline = time.monotonic() + PATIENCE
+    while processes_with(mark) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not processes_with(mark)
+    if stop == signal.SIGINT:
+        assert process.returncode == 130
+        assert said.splitlines()[-1] == "spherelm: interrupted; the same command goes on from here"
+    assert "Traceback" not in said
+    file = out / "sweep.csv"
+    assert 1 <= len(Record(file, "debug", 3).losses) < 153
 
 
 def test_settings_reach_the_configuration():

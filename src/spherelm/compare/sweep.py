@@ -16,6 +16,7 @@ float32 on every device, so that a GPU finds what a CPU would.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
 import multiprocessing
 import os
@@ -37,6 +38,8 @@ from spherelm.compare.sweep_grid import (
     setting_of,
 )
 from spherelm.compare.sweep_record import Record, summary
+from spherelm.config_io import override
+from spherelm.data.lifeline import Lifeline, deaf, start_worker
 from spherelm.errors import UserError
 from spherelm.folders import place
 from spherelm.folders.kinds import SWEEP
@@ -47,16 +50,11 @@ from spherelm.validate import require_int
 
 def run_trial(plan: Plan, trial: Trial) -> float:
     """The final validation loss of a trial; infinite where it diverged."""
-    import torch
-
-    from spherelm.compare.pair import check_data
     from spherelm.data.open import open_dataset
     from spherelm.training.loop import train
 
-    torch.set_num_threads(plan.cores)
-    run = configure(plan, trial)
     dataset = open_dataset(plan.data)
-    check_data(dataset)
+    run = override(configure(plan, trial), {"model.vocab_size": dataset.vocab_size})
     with tempfile.TemporaryDirectory(prefix="spherelm-sweep-") as scratch:
         try:
             result = train(run, dataset, Path(scratch) / "run")
@@ -70,31 +68,59 @@ def sweep(
     plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid] = GRIDS
 ) -> None:
     """Climb down from the preset's values until no neighbour is better; the winners run afresh."""
-    chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
     spawn = multiprocessing.get_context("spawn")  # a GPU cannot be used in a forked process
-    with ProcessPoolExecutor(jobs, mp_context=spawn) as pool:
-        where = {
-            arch: setting_of(presets.of_size(plan.preset, arch), grid)
-            for arch, grid in grids.items()
-        }
-        moved = True
-        while moved:
-            around = {arch: (here, *neighbours(here, grids[arch])) for arch, here in where.items()}
-            trials = (
-                Trial(arch, setting, seed)
-                for arch, settings in around.items()
-                for setting in settings
-                for seed in chosen_by
-            )
-            _run(pool, plan, record, trials)
-            best = {arch: record.best(arch, chosen_by) for arch in grids}
-            moved, where = best != where, best
-        _run(pool, plan, record, (Trial(*w, seed) for w in where.items() for seed in fresh))
+    with (
+        contextlib.closing(Lifeline(spawn)) as lifeline,
+        ProcessPoolExecutor(
+            jobs,
+            mp_context=spawn,
+            initializer=start_worker,
+            initargs=(lifeline, _start_worker, plan.cores),
+        ) as pool,
+    ):
+        try:
+            _climb(pool, plan, record, seeds, grids)
+        except BaseException:
+            lifeline.close()  # ends the runs under way; else all that wait would be run, too
+            raise
+
+
+def _start_worker(cores: int) -> None:
+    import torch
+
+    torch.set_num_threads(cores)
+
+
+def _climb(
+    pool: ProcessPoolExecutor,
+    plan: Plan,
+    record: Record,
+    seeds: int,
+    grids: Mapping[Arch, Grid],
+) -> None:
+    chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
+    where = {
+        arch: setting_of(presets.of_size(plan.preset, arch), grid) for arch, grid in grids.items()
+    }
+    moved = True
+    while moved:
+        around = {arch: (here, *neighbours(here, grids[arch])) for arch, here in where.items()}
+        trials = (
+            Trial(arch, setting, seed)
+            for arch, settings in around.items()
+            for setting in settings
+            for seed in chosen_by
+        )
+        _run(pool, plan, record, trials)
+        best = {arch: record.best(arch, chosen_by) for arch in grids}
+        moved, where = best != where, best
+    _run(pool, plan, record, (Trial(*w, seed) for w in where.items() for seed in fresh))
 
 
 def _run(pool: ProcessPoolExecutor, plan: Plan, record: Record, trials: Iterable[Trial]) -> None:
     waiting = [trial for trial in trials if trial not in record.losses]
-    futures = {pool.submit(run_trial, plan, trial): trial for trial in waiting}
+    with deaf():  # it starts processes
+        futures = {pool.submit(run_trial, plan, trial): trial for trial in waiting}
     for done, future in enumerate(as_completed(futures), start=1):
         trial, loss = futures[future], future.result()
         record.add(trial, loss)
@@ -115,18 +141,29 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps or auto")
     flags = parser.parse_args(argv)
+
+    from spherelm.compare.pair import check_data
+    from spherelm.data.open import open_dataset
+
     try:
-        for name in ("jobs", "seeds"):
-            require_int(f"--{name}", getattr(flags, name))
+        for name in ("jobs", "seeds", "steps"):
+            if (count := getattr(flags, name)) is not None:
+                require_int(f"--{name}", count)
         cores = max(1, (os.cpu_count() or 1) // flags.jobs)
         steps = flags.steps or presets.of_size(flags.preset, "gpt").train.steps
         plan = Plan(flags.preset, flags.data, flags.device, steps, cores)
+        dataset = open_dataset(flags.data)
+        check_data(dataset)
         with place.results(flags.out, SWEEP, inputs=[flags.data]):
-            record = Record(flags.out / "sweep.csv", flags.preset, steps)
+            file = flags.out / "sweep.csv"
+            record = Record(file, flags.preset, steps, dataset.fingerprint)
             sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs)
     except UserError as error:
         print(f"spherelm: {error}", file=sys.stderr)
         return error.exit_status
+    except KeyboardInterrupt:
+        print("spherelm: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
     print(summary(record, flags.seeds), end="")
     return 0
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import csv
+import io
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from spherelm import durable
+from spherelm import durable, records
 from spherelm.compare.sweep_grid import GRIDS, Grid, Setting, Trial, describe, moved
 from spherelm.errors import UserError
 from spherelm.model.config import Arch
@@ -16,33 +17,49 @@ from spherelm.plots import markdown
 
 
 class Record:
-    """`sweep.csv`: a row for each run of one preset and length that has ended."""
+    """`sweep.csv`: a row for each run of one preset, length and data that has ended."""
 
-    COLUMNS = ("preset", "steps", "arch", "setting", "seed", "val_loss")
+    COLUMNS = ("preset", "steps", "data", "arch", "setting", "seed", "val_loss")
 
-    def __init__(self, path: Path, preset: str, steps: int) -> None:
-        self.path, self.preset, self.steps = path, preset, steps
+    def __init__(self, path: Path, preset: str, steps: int, data: str | None = None) -> None:
+        """`data` is the fingerprint of the tokens; unset where the record is only read."""
+        self.path, self.preset, self.steps, self.data = path, preset, steps, data
         self.losses: dict[Trial, float] = {}
         if not path.exists():
-            durable.write_text(path, ",".join(self.COLUMNS) + "\n")
+            self._write()
         with open(path, newline="", encoding="utf-8") as file:
             for row in csv.DictReader(file):
-                if (row["preset"], row["steps"]) != (preset, str(steps)):
-                    raise UserError(
-                        f"{path} is of preset {row['preset']} at {row['steps']} steps, not of "
-                        f"{preset} at {steps}; choose another --out"
-                    )
-                arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
-                pairs = (word.split("=") for word in row["setting"].split())
-                setting = tuple((name, float(value)) for name, value in pairs)
-                trial = Trial(arch, setting, int(row["seed"]))
-                self.losses[trial] = float(row["val_loss"])
+                try:
+                    trial, loss = _read(row)
+                except (AttributeError, KeyError, TypeError, ValueError):
+                    line = ",".join(str(value) for value in row.values() if value is not None)
+                    raise records.damaged(path, f"{line!r} is not the row of a run") from None
+                self._check(row)
+                self.losses[trial] = loss
+
+    def _check(self, row: Mapping[str, str]) -> None:
+        if (row["preset"], row["steps"]) != (self.preset, str(self.steps)):
+            raise UserError(
+                f"{self.path} is of preset {row['preset']} at {row['steps']} steps, not of "
+                f"{self.preset} at {self.steps}; choose another --out"
+            )
+        known = row.get("data")  # not in records from before there was such a column
+        if self.data is not None and known is not None and known != self.data:
+            raise UserError(f"{self.path} is of runs on other data; choose another --out")
 
     def add(self, trial: Trial, loss: float) -> None:
         self.losses[trial] = loss
-        row = (self.preset, self.steps, trial.arch, describe(trial.setting), trial.seed, loss)
-        with open(self.path, "a", newline="", encoding="utf-8") as file:
-            csv.writer(file, lineterminator="\n").writerow(row)
+        self._write()
+
+    def _write(self) -> None:
+        """All rows anew: a process that is killed leaves those of before, never a part of one."""
+        text = io.StringIO()
+        rows = csv.writer(text, lineterminator="\n")
+        rows.writerow(self.COLUMNS)
+        for trial, loss in self.losses.items():
+            run = trial.arch, describe(trial.setting), trial.seed, loss
+            rows.writerow((self.preset, self.steps, self.data, *run))
+        durable.write_text(self.path, text.getvalue())
 
     def settings(self, arch: Arch) -> list[Setting]:
         """All settings of a model that were run, in the order in which they were."""
@@ -64,6 +81,13 @@ class Record:
         return min((s for s in means if not math.isnan(means[s])), key=means.__getitem__)
 
 
+def _read(row: Mapping[str, str]) -> tuple[Trial, float]:
+    arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
+    pairs = (word.split("=") for word in row["setting"].split())
+    setting = tuple((name, float(value)) for name, value in pairs)
+    return Trial(arch, setting, int(row["seed"])), float(row["val_loss"])
+
+
 def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid] = GRIDS) -> str:
     """The sweep as Markdown: the winners, what lies around them, and all that was run."""
     chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
@@ -71,10 +95,10 @@ def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid] = GRIDS) -> s
 
     def winner(arch: Arch) -> list[str]:
         anew = record.of(arch, best[arch], fresh)
-        deviation = statistics.stdev(anew) if len(anew) > 1 else math.nan
-        spread = [f"{statistics.fmean(anew):.3f}", f"{deviation:.3f}"] if anew else ["", ""]
+        mean = f"{statistics.fmean(anew):.3f}" if anew else ""
+        deviation = f"{statistics.stdev(anew):.3f}" if len(anew) > 1 else ""
         chose = _losses(record.of(arch, best[arch], chosen_by))
-        return [f"{arch}: {describe(best[arch])}", chose, _losses(anew), *spread]
+        return [f"{arch}: {describe(best[arch])}", chose, _losses(anew), mean, deviation]
 
     def around(arch: Arch, name: str, step: int) -> str:
         there = moved(best[arch], name, step, grids[arch])
