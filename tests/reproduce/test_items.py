@@ -85,6 +85,13 @@ def test_its_page_needs_nothing_else_and_says_what_the_json_says(out: Path, name
         ElementTree.parse(out / name / target)
 
 
+def test_the_curves_of_a_picture_can_be_told_apart(out: Path) -> None:
+    """By colour, or by a line that is dotted."""
+    for picture in out.glob("*/pictures/*.svg"):
+        looks = re.findall(r'<polyline class="(curve [^"]+)"', picture.read_text())
+        assert len(set(looks)) == len(looks), picture
+
+
 def test_losses_are_those_of_the_runs(out: Path) -> None:
     table = result(out, "token-budget")["tables"][1]
     expected = {

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from spherelm.eval.length import LengthCurve
 
 NO_QK_NORM = "no-qk-norm"
+WITHOUT = "nGPT without QK-norm"
 KINDS: dict[str, tuple[Arch, str]] = {
     "GPT": ("gpt", BASELINE),
     "nGPT": ("ngpt", BASELINE),
-    "nGPT without QK-norm": ("ngpt", NO_QK_NORM),
+    WITHOUT: ("ngpt", NO_QK_NORM),
 }
 CURVES: dict[tuple[str, Context], Point] = {
     (name, context): Point(arch, context=context, variant=variant)
@@ -37,10 +38,10 @@ CURVES: dict[tuple[str, Context], Point] = {
 _SAID = {
     "GPT": "rises dramatically",
     "nGPT": "stable",
-    "nGPT without QK-norm": "between the two",
+    WITHOUT: "between the two",
 }
 """What the paper reads off its figure."""
-SHORT = {"nGPT without QK-norm": "no QK"}
+SHORT = {WITHOUT: "no QK"}
 BUILT_IN = "validation text of the built-in corpus"
 BOOKS = 8
 """Stretches of the built-in corpus that stand for books."""
@@ -60,7 +61,7 @@ def _make(bench: Workbench) -> Result:
     columns = [
         Column("model"),
         Column("trained at", "tokens"),
-        *(Column(f"at {length:,}", "perplexity", "ours") for length in lengths),
+        *(Column(f"at {length:,}", "perplexity", "ours", digits=2) for length in lengths),
         Column("longest / trained length", "×", "ours", digits=2),
         Column("beyond its length", whose="paper"),
     ]
@@ -78,8 +79,9 @@ def _make(bench: Workbench) -> Result:
                 "The paper's left picture. The number is the length of training.",
             ),
             Picture(
-                _chart(bench, "right", ("nGPT", "nGPT without QK-norm"), found),
-                "The paper's right picture. The number is the length of training.",
+                _chart(bench, "right", ("nGPT", WITHOUT), found),
+                "The paper's right picture. The number is the length of training; dotted, in the "
+                "colour of the same length: without QK-norm.",
             ),
         ],
         [
@@ -135,7 +137,14 @@ def _chart(
         for name in names
         for context in CONTEXTS
     ]
-    return dataclasses.replace(chart_of(curves), name=f"length-{side}", title=" and ".join(names))
+    chart = chart_of(curves)
+    lines = list(chart.series)
+    first, last = lines[: len(CONTEXTS)], lines[len(CONTEXTS) :]
+    if names[-1] == WITHOUT:  # six lines of nGPT are more than there are colours for
+        pairs = zip(last, first, strict=True)
+        last = [dataclasses.replace(line, role=usual.role, dotted=True) for line, usual in pairs]
+    title = " and ".join(names)
+    return dataclasses.replace(chart, name=f"length-{side}", title=title, series=[*first, *last])
 
 
 def _curve(values: dict[str, Any], label: str) -> LengthCurve:

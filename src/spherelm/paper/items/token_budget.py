@@ -115,7 +115,7 @@ def _ends(bench: Workbench, model: Model, context: Context) -> dict[Arch, dict[i
 def _factor(found: fit.Factor | None, gpt: Mapping[int, float]) -> list[Cell]:
     """Tokens that GPT needs, the speed-up, and where on GPT's curve that is."""
     if found is None:
-        return [None, None, "too far beyond GPT's runs, or no fit"]
+        return [None, None, "too far from GPT's runs, or no fit"]
     if found.needed < min(gpt):
         how = "before GPT's smallest budget"
     else:
