@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 from spherelm.cli import main
 from spherelm.model.flops import flops_per_token
 from spherelm.paper import registry, scores, sizes
+from spherelm.paper.reproduce import Request, reproduce
+from tests.corpus import prepare_corpus
 
 SHOWN = ("nano", "small", "paper")
 
@@ -216,3 +219,21 @@ def test_processes_of_their_own_leave_what_this_one_leaves(tmp_path: Path) -> No
         assert not (out / ".spherelm").exists()  # nobody holds it any more
     assert found[0] == found[1]
     assert found[0]
+
+
+def test_a_page_names_its_data_also_where_the_call_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = dataclasses.replace(sizes.get("debug"), built_in=False)
+    data, out = prepare_corpus(tmp_path).rename(tmp_path / "mine"), tmp_path / "out"
+    request = Request([registry.get("loss-curve")], size, out, data=str(data))
+
+    def told(request: Request) -> str:
+        reproduce(request, lambda line: None)
+        found: str = json.loads((out / "loss-curve" / "result.json").read_text())["data"]
+        return found
+
+    assert told(request) == "mine"
+    assert told(dataclasses.replace(request, data=None)) == "mine"
+    monkeypatch.chdir(data)
+    assert told(dataclasses.replace(request, data=".")) == "mine"

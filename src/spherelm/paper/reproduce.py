@@ -19,6 +19,8 @@ from spherelm.paper.runner import Job, Runner, has_ended
 from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench, records_of, runs_of
 
+BUILT_IN = "the built-in corpus"
+
 
 @dataclass(frozen=True)
 class Request:
@@ -104,38 +106,39 @@ def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path
     runner = request.runner(say)
     with place.owned(request.out, REPRODUCE):
         place.check_own(request.out, REPRODUCE)  # another call may have written here since
-        _mark(request)
+        data = _mark(request)
         _adopt(request)
         runner.out.mkdir(exist_ok=True)
         if not request.redraw:
             runner.run()
-        return _write_pages(request, say)
+        return _write_pages(request, data, say)
 
 
-def _mark(request: Request) -> None:
-    """Say what the folder is of, or hold the call to what it says."""
+def _mark(request: Request) -> str:
+    """Say what the folder is of, or hold the call to what it says; what its data is called."""
     from spherelm.data.open import open_dataset
 
     file = request.out / "reproduce.json"
-    data = None
+    there = records.read(file) if file.is_file() else {}
+    size, data, called = request.size.name, there.get("data"), there.get("called")
+    if there.get("size", size) != size:
+        raise UserError(
+            f"{request.out} holds reproductions at --size {there['size']}, not {size}; choose "
+            "another --out"
+        )
     if request.data is not None or request.size.built_in:
-        data = open_dataset(request.data).fingerprint
-    if not file.is_file():
-        durable.write_json(file, {"size": request.size.name, "data": data})
-        return
-    there = records.read(file)
-    if there.get("size") != request.size.name:
-        raise UserError(
-            f"{request.out} holds reproductions at --size {there.get('size')}, not "
-            f"{request.size.name}; choose another --out"
-        )
-    if data is not None and there.get("data") not in (None, data):
-        raise UserError(
-            f"{request.out} holds runs on other data than "
-            f"{request.data or 'the built-in corpus'}; choose another --out"
-        )
-    if data is not None and there.get("data") is None:
-        durable.write_json(file, {"size": request.size.name, "data": data})
+        given = BUILT_IN if request.data is None else Path(request.data).resolve().name
+        fingerprint = open_dataset(request.data).fingerprint
+        if data not in (None, fingerprint):
+            raise UserError(
+                f"{request.out} holds runs on other data than "
+                f"{request.data or BUILT_IN}; choose another --out"
+            )
+        data, called = fingerprint, given
+    now = {"size": size, "data": data, "called": called}
+    if now != there:
+        durable.write_json(file, now)
+    return called or "data that nobody named here"
 
 
 def _adopt(request: Request) -> None:
@@ -148,7 +151,7 @@ def _adopt(request: Request) -> None:
             shutil.copytree(request.known / job.id, here / job.id, dirs_exist_ok=True)
 
 
-def _write_pages(request: Request, say: Callable[[str], None]) -> list[Path]:
+def _write_pages(request: Request, data: str, say: Callable[[str], None]) -> list[Path]:
     bench = Workbench(request.size, request.out, request.tasks, request.books, request.device, say)
     written, left = [], list[str]()
     for item in request.items:
@@ -159,7 +162,6 @@ def _write_pages(request: Request, say: Callable[[str], None]) -> list[Path]:
             continue
         say(f"{item.name}: making the page")
         found = [store.read_one(records_of(request.out) / job.id) for job in jobs]
-        data = "the built-in corpus" if request.data is None else Path(request.data).name
         page = render.Page(item, request.size, item.make(bench), found, data)
         render.write(page, request.out / item.name)
         written.append(request.out / item.name)

@@ -218,7 +218,8 @@ class Runner:
 
     def _outlook(self, queue: Sequence[Job]) -> str:
         seconds = self._left(queue) / self._speed()
-        return f"{len(queue) + len(self._active)} runs left, about {format_seconds(seconds)}"
+        left = len(queue) + len(self._active)
+        return f"{left} run{'s' * (left != 1)} left, about {format_seconds(seconds)}"
 
     def _tell(self, queue: Sequence[Job]) -> None:
         """How far the runs under way are, and when all will be done."""
