@@ -48,8 +48,8 @@ def test_runs_that_diverged_are_there_and_unfinished_ones_are_not(tmp_path: Path
         folder.mkdir(parents=True)
         run = override(presets.get("ngpt-nano"), {"optim.lr": lr})
         (folder / "config.toml").write_text(to_toml(run))
-        curve = '{"step": 1, "tokens": 512, "val_loss": 3.5}\n' if end["finished"] else ""
-        (folder / "metrics.jsonl").write_text(curve)
+        last = {"step": run.train.steps, "tokens": run.tokens, "val_loss": 3.5}
+        (folder / "metrics.jsonl").write_text(json.dumps(last) + "\n" if end["finished"] else "")
         (folder / "result.json").write_text(json.dumps(end | {"seconds": 1.0}))
     (tmp_path / of_records.SWEEP).write_text(
         "preset,steps,arch,setting,seed,val_loss\n"

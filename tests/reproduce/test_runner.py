@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from spherelm.config_io import override
+from spherelm.errors import UserError
 from spherelm.paper import sizes, store
 from spherelm.paper.points import Point
 from spherelm.paper.runner import Job, Runner
@@ -146,3 +147,16 @@ def test_a_run_that_somebody_stopped_is_left_and_not_a_result(tmp_path: Path) ->
     assert not (tmp_path / "records" / "long").exists()
     assert one.run() == 0
     assert store.has(tmp_path / "records", "long")
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_record_that_lost_its_end_is_refused(kept: int, tmp_path: Path) -> None:
+    """Else an earlier loss would stand for that at the end."""
+    job = sizes.get("debug").job(Point("gpt"))
+    Runner([job], None, tmp_path, tmp_path / "records", workers=0, say=lambda _: None).run()
+    file = tmp_path / "records" / job.id / "metrics.jsonl"
+    evaluated = [line for line in file.read_text().splitlines() if "val_loss" in line]
+    assert len(evaluated) > 1
+    file.write_text("".join(f"{line}\n" for line in evaluated[:kept]))
+    with pytest.raises(UserError, match=r"metrics.jsonl is damaged: it has no loss after"):
+        store.read_one(file.parent)

@@ -34,8 +34,10 @@ def _page(out: Path, size: Size) -> Iterator[str]:
     for name, file in made.items():
         if file.is_file():
             found = records.read(file)
-            link = f'<a href="{name}/index.html">{escape(str(found["title"]))}</a>'
-            cells = link, escape(str(found["source"])), escape(str(found["paper"]))
+            title, *cells = (
+                escape(records.field(found, key, str, file)) for key in ("title", "source", "paper")
+            )
+            cells = [f'<a href="{name}/index.html">{title}</a>', *cells]
             rows.append(f"<tr>{''.join(f'<td>{cell}</td>' for cell in cells)}</tr>")
     heads = "".join(f'<th scope="col">{head}</th>' for head in ("", "where", "the paper says"))
     yield card(

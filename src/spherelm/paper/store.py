@@ -106,14 +106,23 @@ def read(folder: Path) -> list[Record]:
 
 def read_one(folder: Path) -> Record:
     """The record in a folder of its own."""
-    result = records.read(folder / "result.json")
-    lines = _lines(folder / "metrics.jsonl")
-    return Record(
+    result, metrics = records.read(folder / "result.json"), folder / "metrics.jsonl"
+    record = Record(
         id=folder.name,
         config=read_toml(folder / "config.toml", RunConfig()),
-        curve=tuple((line["tokens"], line["val_loss"]) for line in lines if "val_loss" in line),
+        curve=tuple(
+            (
+                records.field(line, "tokens", int, metrics),
+                records.field(line, "val_loss", (int, float), metrics),
+            )
+            for line in _lines(metrics)
+            if "val_loss" in line
+        ),
         finished=records.field(result, "finished", bool, folder / "result.json"),
         diverged=bool(result.get("diverged")),
         seconds=records.field(result, "seconds", (int, float), folder / "result.json"),
         made_with=result.get("made_with", {}),
     )
+    if record.finished and (not record.curve or record.curve[-1][0] != record.tokens):
+        raise records.damaged(metrics, f"it has no loss after {record.tokens:,} tokens, the last")
+    return record

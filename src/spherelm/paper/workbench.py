@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from spherelm import durable, records
+from spherelm import records
 from spherelm.console import format_seconds
 from spherelm.paper import store
 from spherelm.paper.points import Point
@@ -94,7 +94,7 @@ class Workbench:
             return known
         found = {"source": source, **measure()}
         file.parent.mkdir(parents=True, exist_ok=True)
-        durable.write_json(file, found)
+        records.write(file, found)
         return found
 
     def insides(self, point: Point, label: str, layer: int | None = None) -> Insides:
