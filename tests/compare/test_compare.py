@@ -15,6 +15,7 @@ from spherelm.compare.comparison import tokens_to_reach
 from spherelm.compare.departures import departures
 from spherelm.compare.pair import claimed, configure
 from spherelm.compare.recorded import RECORDED
+from spherelm.compare.report import render
 from spherelm.compare.table import caveat, rows, verdict
 from spherelm.config import DataConfig
 from spherelm.config_io import override
@@ -61,6 +62,10 @@ def test_where_only_the_end_was_evaluated_nobody_needed_fewer_tokens(ahead):
     wanted = f"{beginning} ended at 1.500, below {other}'s 2.000, with the same tokens"
     assert verdict(made) == wanted
     assert loss_over_tokens(made).span is None
+    assert not [row.what for row in rows(made) if "speed-up" in row.what or "tokens to" in row.what]
+    page = render(made)
+    assert "so there is no speed-up to report" in page
+    assert "has not come down yet" not in page  # it has, where the end is all there is
 
 
 def test_gpt_may_be_ahead():

@@ -79,6 +79,12 @@ def _crossing_note(c: Comparison) -> str:
             f"GPT ends at {c.gpt.final_loss:.3f} and nGPT at {c.ngpt.final_loss:.3f}: no more "
             f"apart than runs of one model from different seeds, so there is no speed-up to report."
         )
+    if not at.is_sooner:
+        return (
+            f"{at.first.name} ends at {at.first.final_loss:.3f} and {at.second.name} at "
+            f"{at.second.final_loss:.3f}, after the same tokens; no evaluation before the end "
+            f"finds {at.first.name} at that loss, so there is no speed-up to report."
+        )
     return (
         f"{at.second.name} ends at {at.second.final_loss:.3f} after {at.second.tokens:,} tokens; "
         f"{at.first.name} is there after {at.tokens:,.0f}, read on the straight line between two "

@@ -28,7 +28,7 @@ def rows(c: Comparison) -> list[Row]:
     if all(side.bits_per_byte is not None for side in c.sides):
         table.append(of_both("bits per byte", lambda side: f"{side.bits_per_byte:.3f}"))
     table.append(of_both("tokens trained on", lambda side: f"{side.tokens:,}"))
-    if (at := c.crossing) is not None:
+    if (at := c.crossing) is not None and at.is_sooner:
         first, second = at.first.arch, at.second.arch
         what = f"tokens to {at.second.name}'s final loss"
         table.append(Row(what, **{first: f"{at.tokens:,.0f}", second: f"{at.second.tokens:,}"}))
