@@ -16,7 +16,7 @@ from spherelm.model.attend import CAUSAL, FULL, Attend
 from spherelm.model.config import ModelConfig
 from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.scale import Scale
-from spherelm.model.sphere import as_read
+from spherelm.model.sphere import as_read, mark_matrices
 from spherelm.ops.interface import Operand
 from spherelm.ops.reference import heads_on_sphere, rotate
 
@@ -45,6 +45,7 @@ class Attention(Part):
         self.W_o = nn.Parameter(torch.empty(d_q, config.d_model))
         self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.has_s_qk else None
         self.held = self.hold(forks=True)
+        mark_matrices(self, on_sphere=config.arch == "ngpt")
 
     def unscaled(self, dtype: torch.dtype) -> list[Tensor]:
         """The matrices that `matrices` gives: none has factors."""

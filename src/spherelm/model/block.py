@@ -16,12 +16,15 @@ and an addition to it, forward or backward, torch.compile makes one kernel of th
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
+from spherelm.errors import UserError
 from spherelm.model.attend import CAUSAL, Attend
 from spherelm.model.attention import Attention
-from spherelm.model.config import ModelConfig
+from spherelm.model.config import Arch, ModelConfig
 from spherelm.model.mlp import MLP
 from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.scale import Scale
@@ -71,6 +74,16 @@ class RMSNorm(Part):
 class _Block(Part):
     """What both columns share: nothing that Table 1 speaks of."""
 
+    arch: ClassVar[Arch]
+
+    def __init__(self, config: ModelConfig, ops: Ops) -> None:
+        super().__init__(config, ops)
+        if config.arch != self.arch:  # attention and MLP go by it: this would be half of each
+            raise UserError(
+                f"{type(self).__name__} is made from a ModelConfig of arch = {self.arch!r}, not "
+                f"{config.arch!r}"
+            )
+
     def round_before_calls(self) -> None:
         """Where products are of eight-bit numbers, round the matrices before each call."""
         if self.ops.hold is not None:
@@ -79,6 +92,8 @@ class _Block(Part):
 
 class GPTBlock(_Block):
     """The left column of Table 1."""
+
+    arch = "gpt"
 
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
         super().__init__(config, ops)
@@ -99,6 +114,8 @@ class GPTBlock(_Block):
 
 class NGPTBlock(_Block):
     """The right column of Table 1."""
+
+    arch = "ngpt"
 
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
         super().__init__(config, ops)

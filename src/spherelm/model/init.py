@@ -26,7 +26,11 @@ OUTPUT_MATRICES = ("W_o", "W_o_mlp")
 
 @torch.no_grad()
 def initialize_(model: nn.Module, config: ModelConfig) -> None:
-    """Draw all parameters anew from torch's global generator."""
+    """Draw all parameters anew from torch's global generator.
+
+    Of a model of one's own, too: all its matrices (two-dimensional parameters), and the gains and
+    factors of our parts. Those that are marked as unit vectors are then normalized.
+    """
     std = config.matrix_std
     for name, matrix in matrices(model):
         output = name.rpartition(".")[2] in OUTPUT_MATRICES

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from spherelm.model.config import ModelConfig
 from spherelm.model.part import AUTO, Ops, Part
 from spherelm.model.scale import Scale
-from spherelm.model.sphere import as_read
+from spherelm.model.sphere import as_read, mark_matrices
 from spherelm.ops.interface import Operand
 from spherelm.ops.reference import with_factors
 
@@ -40,6 +40,7 @@ class MLP(Part):
         self.s_u = Scale(width, config.resolve_scale("s_u")) if ngpt else None
         self.s_nu = Scale(width, config.resolve_scale("s_nu")) if ngpt else None
         self.held = self.hold(forks=False)
+        mark_matrices(self, on_sphere=ngpt)
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
         """s_u and s_ν·sqrt(D), which multiply the rows of W_u and W_ν: (F,) each; None in a GPT."""

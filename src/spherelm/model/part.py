@@ -2,7 +2,8 @@
 
 Blocks, attention, MLP and norms are parts, and so is the whole model. Each chooses its operations
 when it is built, and anew when it moves to another device or dtype: `model.to("cuda")` takes the
-kernels along. A part can stand in a model of one's own.
+kernels along. A part can stand in a model of one's own, which `initialize_` then draws as a whole:
+until then its matrices are not filled.
 """
 
 from __future__ import annotations

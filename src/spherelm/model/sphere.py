@@ -93,8 +93,8 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
             found.setdefault(id(matrix.parameter), matrix)  # tied: once
     if not marked:
         raise UserError(
-            f"{type(model).__name__} holds no matrices of spherelm's: give a spherelm.Transformer "
-            "or an exported nGPT that is not folded, wrapped or not"
+            f"{type(model).__name__} holds no matrices of spherelm's: give a spherelm.Transformer, "
+            "an exported nGPT that is not folded, or a model made with our parts, wrapped or not"
         )
     return list(found.values())
 

@@ -1,0 +1,93 @@
+"""Models of one's own, made with our parts: drawn, kept on the sphere, saved and read back."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from spherelm import AdamW, ModelConfig, attach_retraction
+from spherelm.errors import UserError
+from spherelm.model.attend import CAUSAL, FULL
+from spherelm.model.attention import Attention
+from spherelm.model.block import GPTBlock, NGPTBlock
+from spherelm.model.init import initialize_
+from spherelm.model.mlp import MLP
+from spherelm.model.rope import RopeTable
+from spherelm.model.scale import Scale
+from spherelm.model.sphere import largest_norm_deviation, unit_matrices
+from spherelm.ops.reference import normalize
+
+CONFIG = ModelConfig(vocab_size=32, d_model=16, n_layers=2, n_heads=2, context=8)
+GPT = ModelConfig(arch="gpt", vocab_size=32, d_model=16, n_layers=2, n_heads=2, context=8)
+
+
+class Translator(nn.Module):
+    """An encoder, a decoder that attends to it, experts in place of an MLP, and a free head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.E_input = nn.Parameter(torch.empty(32, 16))
+        self.unit_vectors = {"E_input": -1}
+        self.rope = RopeTable(CONFIG.context, CONFIG.d_k, CONFIG.rope_base)
+        self.encoder, self.decoder = NGPTBlock(CONFIG), NGPTBlock(CONFIG)
+        self.attention = Attention(CONFIG)
+        self.alpha = Scale(16, CONFIG.resolve_scale("alpha_attn"))
+        self.experts = nn.ModuleList(MLP(CONFIG) for _ in range(2))
+        self.head = nn.Linear(16, 32)
+        initialize_(self, CONFIG)
+
+    def forward(self, source: Tensor, target: Tensor) -> Tensor:
+        memory = self.encoder(F.embedding(source, self.E_input), self.rope(source.shape[1]), FULL)
+        h = self.decoder(F.embedding(target, self.E_input), self.rope(target.shape[1]), CAUSAL)
+        h = self.attention.ops.update(h, self.attention.cross(h, memory), self.alpha().abs())
+        out: Tensor = self.head(normalize(h + self.experts[0](h) + self.experts[1](h)))
+        return out
+
+
+def steps(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[float]:
+    """The losses of some steps on the same pairs."""
+    source, target = torch.randint(32, (4, 6)), torch.randint(32, (4, 5))
+    losses = []
+    for _ in range(20):
+        loss = F.cross_entropy(model(source, target).flatten(0, 1), target.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_model_of_parts_learns_on_the_sphere_and_its_own_matrices_are_free(ours: bool) -> None:
+    model = Translator()
+    assert len(unit_matrices(model)) == 1 + 2 * 7 + 4 + 2 * 3  # all but the head
+    assert largest_norm_deviation(model) < 1e-6
+    if ours:
+        optimizer: torch.optim.Optimizer = AdamW(model, lr=1e-2)
+    else:
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+        attach_retraction(optimizer, model)
+    losses = steps(model, optimizer)
+    assert losses[-1] < 0.7 * losses[0]
+    assert largest_norm_deviation(model) < 1e-6
+    assert (model.head.weight.norm(dim=-1) - 1).abs().max() > 0.01
+    again = Translator()
+    again.load_state_dict(model.state_dict())
+    tokens = torch.randint(32, (2, 8))
+    assert torch.equal(again(tokens, tokens), model(tokens, tokens))
+
+
+def test_parts_of_a_gpt_are_free() -> None:
+    model = nn.ModuleList(GPTBlock(GPT) for _ in range(2))
+    initialize_(model, GPT)
+    assert unit_matrices(model) == []
+    assert model[0].attention.W_q.std().item() == pytest.approx(0.02, rel=0.2)
+
+
+@pytest.mark.parametrize(("block", "config"), [(NGPTBlock, GPT), (GPTBlock, CONFIG)])
+def test_a_block_of_the_other_architecture_is_refused(block: type, config: ModelConfig) -> None:
+    """It would be half of each: its attention and its MLP go by the configuration."""
+    with pytest.raises(UserError, match=rf"{block.__name__} is made from a ModelConfig of arch"):
+        block(config)
