@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -189,6 +190,18 @@ def test_pages_are_drawn_again_without_training(
     page.unlink()
     assert main(redraw) == 0
     assert page.is_file()
+
+
+def test_runs_of_a_cluster_are_drawn_though_nobody_kept_their_records(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    command = ["reproduce", "loss-curve", "--size", "debug", "--out", str(out)]
+    assert main(command) == 0
+    for more in (["--redraw"], ["--only", "gpt-*"]):
+        shutil.rmtree(out / "records")  # as if each had been a `spherelm train` by itself
+        assert main([*command, *more]) == 0
+    assert len(list((out / "records").iterdir())) == 2
 
 
 def test_a_harness_that_is_missing_is_said_before_training(

@@ -15,7 +15,7 @@ from spherelm.folders.kinds import REPRODUCE
 from spherelm.paper import overview, render, scores, store
 from spherelm.paper.item import Item
 from spherelm.paper.named import named
-from spherelm.paper.runner import Job, Runner, has_ended
+from spherelm.paper.runner import Job, Runner, has_ended, keep_ended
 from spherelm.paper.size import Size
 from spherelm.paper.workbench import Workbench, records_of, runs_of
 
@@ -108,6 +108,7 @@ def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path
         place.check_own(request.out, REPRODUCE)  # another call may have written here since
         data = _mark(request)
         _adopt(request)
+        keep_ended(request.jobs, runs_of(request.out), records_of(request.out))
         runner.out.mkdir(exist_ok=True)
         if not request.redraw:
             runner.run()

@@ -85,9 +85,7 @@ class Runner:
         An error names the runs that failed.
         """
         queue = [job for job in self.jobs if not self.is_done(job)]
-        for job in self.jobs:
-            if job not in queue and not store.has_end(self.records, job.id):
-                store.keep(self.out / job.id, self.records, job.id)
+        keep_ended(self.jobs, self.out, self.records)
         self.say(f"{len(self.jobs) - len(queue)} of {len(self.jobs)} runs are done already")
         self._began = self._told = time.monotonic()
         self._done, self._stopped, failed = 0.0, 0, list[str]()
@@ -239,6 +237,13 @@ def has_ended(job: Job, runs: Path, records: Path, *, with_model: bool) -> bool:
     if store.has_end(records, job.id):
         return trained or not with_model
     return trained and _share(run_dir, job) == 1
+
+
+def keep_ended(jobs: Sequence[Job], runs: Path, records: Path) -> None:
+    """Write the records of runs that have ended without a queue that would have."""
+    for job in jobs:
+        if not store.has_end(records, job.id) and has_ended(job, runs, records, with_model=False):
+            store.keep(runs / job.id, records, job.id)
 
 
 def _share(run_dir: RunDir, job: Job) -> float:
