@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from spherelm.cli import main
 from spherelm.model.config import ARCHS
 from spherelm.paper import registry, reported, sizes, store
 from spherelm.paper.points import BUDGETS, CONTEXTS, Point
+from spherelm.paper.runner import Job
 from tests.browser import browser
 from tests.reproduce.form import check_form
 
@@ -167,6 +169,34 @@ def test_a_second_call_trains_and_asks_nothing(
     assert "3 of 3 runs are done already" in said.err
     assert json.loads(said.out)["item"] == "ablation-norm"
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
+
+
+def test_a_run_that_diverged_is_a_row_without_numbers_and_is_not_trained_again(
+    out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    there = shutil.copytree(out, tmp_path / "out")
+
+    def let_diverge(job: Job) -> None:
+        file = there / "records" / job.id / "result.json"
+        ended = {"finished": False, "diverged": True}
+        file.write_text(json.dumps(json.loads(file.read_text()) | ended))
+        shutil.rmtree(there / "runs" / job.id / "checkpoints")
+
+    let_diverge(SIZE.job(Point("ngpt", variant="s_u-scalar")))
+    of_items = ["--size", "debug", "--out", str(there)]
+    assert main(["reproduce", "ablation-scalar", *of_items]) == 0
+    assert "12 of 12 runs are done already" in capsys.readouterr().err
+    losses, means = result(there, "ablation-scalar")["tables"]
+    (place,) = (i for i, row in enumerate(losses["rows"]) if row[0] == "scalar s_u & s_ν")
+    assert column(losses, "final loss")[place] is column(losses, "average accuracy")[place] is None
+    assert column(means, "s_z")[place].endswith("= –")
+    # What shows the model itself cannot be made; what comes after it is.
+    baseline = SIZE.job(Point("ngpt", "1B", "4k", SIZE.insides_budget))
+    let_diverge(baseline)
+    assert main(["reproduce", "all", *of_items]) == 0
+    said = capsys.readouterr()
+    assert f"embeddings cannot be made: {baseline.id} diverged" in said.err
+    assert "ablation-norm/index.html" in said.out
 
 
 def test_the_folder_has_a_page_of_its_items(out: Path) -> None:

@@ -35,10 +35,11 @@ def rows_of(bench: Workbench, table: Table) -> list[tuple[Ablation, Point, list[
         point = point_of(row.name)
         run = bench.record(point)
         loss = run.loss if run.finished else None
-        change = None
+        change = accuracy = None
         if loss is not None and baseline.finished:
             change = 100 * (loss / baseline.loss - 1)
-        accuracy = average(scores(bench, point)) if available(bench) else None
+        if loss is not None and available(bench):
+            accuracy = average(scores(bench, point))
         reported = row.reported
         cells: list[Cell] = [
             *(loss, reported.loss, change, reported.loss_percent),
@@ -49,7 +50,10 @@ def rows_of(bench: Workbench, table: Table) -> list[tuple[Ablation, Point, list[
 
 
 def means_of(bench: Workbench, point: Point, column: str) -> tuple[float, ...]:
-    """The means of the factors of a table's column after training."""
+    """The means of the factors of a table's column after training; none of a run that diverged."""
+    if not bench.record(point).finished:
+        return ()
+
     from spherelm.inspect.factors import look_at_factors
     from spherelm.paper.ablations import COLUMNS
 
@@ -58,7 +62,7 @@ def means_of(bench: Workbench, point: Point, column: str) -> tuple[float, ...]:
 
 
 def shown_means(values: Sequence[float]) -> str:
-    return " & ".join(f"{value:.4g}" for value in values)
+    return " & ".join(f"{value:.4g}" for value in values) or "–"
 
 
 def notes_of(bench: Workbench) -> list[str]:

@@ -17,7 +17,7 @@ from spherelm.paper.item import Item
 from spherelm.paper.named import named
 from spherelm.paper.runner import Job, Runner, has_ended, keep_ended
 from spherelm.paper.size import Size
-from spherelm.paper.workbench import Workbench, records_of, runs_of
+from spherelm.paper.workbench import NoModel, Workbench, records_of, runs_of
 
 BUILT_IN = "the built-in corpus"
 
@@ -163,7 +163,11 @@ def _write_pages(request: Request, data: str, say: Callable[[str], None]) -> lis
             continue
         say(f"{item.name}: making the page")
         found = [store.read_one(records_of(request.out) / job.id) for job in jobs]
-        page = render.Page(item, request.size, item.make(bench), found, data)
+        try:
+            page = render.Page(item, request.size, item.make(bench), found, data)
+        except NoModel as error:
+            left.append(f"{item.name} cannot be made: {error}")
+            continue
         render.write(page, request.out / item.name)
         written.append(request.out / item.name)
     for line in left:

@@ -230,12 +230,13 @@ class Runner:
 def has_ended(job: Job, runs: Path, records: Path, *, with_model: bool) -> bool:
     """Whether a run has ended, in a queue or by a `spherelm train` that somebody else started.
 
-    `with_model`: its record is not enough, its model must be in `runs`.
+    `with_model`: its record is not enough, its model must be in `runs`, unless it diverged and has
+    none.
     """
     run_dir = RunDir(runs / job.id)
     trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
     if store.has_end(records, job.id):
-        return trained or not with_model
+        return trained or not with_model or not store.has(records, job.id)
     return trained and _share(run_dir, job) == 1
 
 

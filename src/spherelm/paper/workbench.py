@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from spherelm import records
 from spherelm.console import format_seconds
+from spherelm.errors import UserError
 from spherelm.paper import store
 from spherelm.paper.points import Point
 from spherelm.paper.size import Size
@@ -39,6 +40,10 @@ def runs_of(out: Path) -> Path:
 
 def records_of(out: Path) -> Path:
     return out / "records"
+
+
+class NoModel(UserError):
+    """A run diverged whose model an item needs."""
 
 
 @dataclass
@@ -69,6 +74,8 @@ class Workbench:
         from spherelm.saved import load_model, to_device
 
         folder = self.folder(point)
+        if not self.record(point).finished:
+            raise NoModel(f"{folder.name} diverged, so that there is no model to look at")
         if self._last is None or self._last[0] != folder:
             self._last = None  # there may be no room for two
             loaded = load_model(folder)
