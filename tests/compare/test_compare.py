@@ -198,7 +198,7 @@ def test_a_comparison_is_replaced_only_by_force(tmp_path):
         begin(out, runs)
 
 
-@pytest.mark.parametrize("change", [{"steps": 60}, {"seed": 1}, {"batch_size": 4}])
+@pytest.mark.parametrize("change", [{"steps": 60}, {"steps": 10}, {"seed": 1}, {"batch_size": 4}])
 def test_resuming_another_comparison_is_refused(tmp_path, change):
     begin(tmp_path, runs_of("debug"))
     claim(tmp_path, runs_of("debug"), resume="auto", force=False)

@@ -106,13 +106,13 @@ def _check_claim(
     if begun and resume != "never" and not force:
         for arch in begun:
             before, now = RunDir(out / arch).read_config(), runs[arch]
-            check_same_run(before, now)
             if before.train.steps != now.train.steps:  # a run may go on for longer, this may not
                 raise UserError(
                     f"cannot resume with train.steps = {now.train.steps}: the comparison began "
                     f"with {before.train.steps}; leave it as it was, or start over with another "
                     "--out"
                 )
+            check_same_run(before, now)
         return
     place.check_apart(out, inputs)
     if place.is_vacant(out):
