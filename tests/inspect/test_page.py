@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -260,3 +261,15 @@ def test_short_names() -> None:
     assert short_labels(["ngpt", "ngpt"], ["runs/a", "runs/b/checkpoints/step_7"]) == ["a", "b"]
     same = short_labels(["ngpt"] * 3, ["x/run", "y/run", "a-very-long-name-of-a-run"])
     assert same == ["run 1", "run 2", "a-very-long…"]
+
+
+def test_more_models_than_colours_are_refused_before_any_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "0", byte_model())
+    for number in range(1, 6):
+        shutil.copytree(tmp_path / "0", tmp_path / str(number))
+    assert inspect(tmp_path, *["0", "1", "2", "3", "4", "5", "--out", "new"]) == 2
+    said = capsys.readouterr().err
+    assert "one page takes at most 6 models, 5 where all are GPT or all nGPT, not 6" in said
+    assert "reading" not in said

@@ -66,6 +66,7 @@ def _inspect(flags: InspectFlags) -> int:
     from spherelm.inspect.insides import look_inside
     from spherelm.inspect.names import short_labels
     from spherelm.ops.device import choose_device
+    from spherelm.plots.chart import COLOURS, roles_for
     from spherelm.saved import find_saved, find_tokenizer, reading, to_device
     from spherelm.saved import read_weights as read
 
@@ -79,7 +80,13 @@ def _inspect(flags: InspectFlags) -> int:
                 f"--layer must be from 1 to {found.config.model.n_layers}, the layers of {run}, "
                 f"not {flags.layer}"
             )
-    labels = short_labels([found.config.model.arch for found in saved], flags.runs)
+    archs = [found.config.model.arch for found in saved]
+    if len(set(roles_for(archs))) < len(archs):
+        raise UserError(
+            f"one page takes at most {len(COLOURS)} models, {len(COLOURS) - 1} where all are GPT "
+            f"or all nGPT, not {len(archs)}: there are no more colours to tell them apart"
+        )
+    labels = short_labels(archs, flags.runs)
     text, called = _text(flags)
     models = []
     for run, label, tokenizer in zip(flags.runs, labels, tokenizers, strict=True):

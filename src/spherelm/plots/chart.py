@@ -173,7 +173,8 @@ def slug(*words: str) -> str:
 
 
 def roles_for(archs: Sequence[Literal["gpt", "ngpt"]]) -> list[Role]:
-    """A colour for each model: the first GPT and the first nGPT have those of all our pictures."""
+    """A colour for each model: the first GPT and the first nGPT have those of all our pictures, the
+    others the free ones, which begin anew when all are taken."""
     free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(archs)
     roles: list[Role] = []
     for arch in archs:
