@@ -199,6 +199,21 @@ def test_a_run_that_diverged_is_a_row_without_numbers_and_is_not_trained_again(
     assert "ablation-norm/index.html" in said.out
 
 
+def test_books_that_changed_are_read_again(out: Path, tmp_path: Path) -> None:
+    there, books = shutil.copytree(out, tmp_path / "out"), tmp_path / "books"
+    books.mkdir()
+
+    def perplexities(text: str) -> list[list[Any]]:
+        (books / "book.txt").write_text(text)
+        command = ["reproduce", "length", "--size", "debug", "--out", str(there)]
+        assert main([*command, "--books", str(books)]) == 0
+        rows: list[list[Any]] = result(there, "length")["tables"][0]["rows"]
+        return rows
+
+    first = perplexities("a" * 1000)
+    assert perplexities("b" * 1000) != first
+
+
 def test_the_folder_has_a_page_of_its_items(out: Path) -> None:
     page = (out / "index.html").read_text()
     linked = re.findall(r'href="([^"]+)"', page)

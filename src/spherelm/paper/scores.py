@@ -63,7 +63,8 @@ def scores(
     with _questions(bench) as folder:
         for task in tasks:
             measure = partial(asked.measure, task, folder)
-            known = bench.measured(point, f"task-{task.name}", source_of(bench), measure)
+            source = source_of(bench), bench.tasks
+            known = bench.measured(point, f"task-{task.name}", *source, measure)
             found[task.name] = known[task.metric] * (100 if task.metric == "acc" else 1)
     return found
 

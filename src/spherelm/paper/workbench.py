@@ -10,6 +10,7 @@ ITEM/               the table or figure: index.html, result.md, result.json, pic
 from __future__ import annotations
 
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,6 +45,13 @@ def records_of(out: Path) -> Path:
 
 class NoModel(UserError):
     """A run diverged whose model an item needs."""
+
+
+def _state_of(folder: Path) -> str:
+    """A checksum of the names, sizes and times of all files: another when one has changed."""
+    found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
+    told = (f"{path.name!r} {file.st_size} {file.st_mtime_ns}" for path, file in found)
+    return f"{zlib.crc32(' '.join(told).encode()):08x}"
 
 
 @dataclass
@@ -90,12 +98,19 @@ class Workbench:
         return choose_device(self.device_name, "--device")
 
     def measured(
-        self, point: Point, name: str, source: str, measure: Callable[[], dict[str, Any]]
+        self,
+        point: Point,
+        name: str,
+        source: str,
+        folder: Path | None,
+        measure: Callable[[], dict[str, Any]],
     ) -> dict[str, Any]:
         """What `measure` finds on a trained model, or found in an earlier call.
 
-        `source` says on which files: found on others, it is measured again.
+        `source` says on what, `folder` has its files: found on others, or on these before they
+        changed, it is measured again.
         """
+        source += "" if folder is None else f", {_state_of(folder)}"
         file = self.out / "measured" / self.size.job(point).id / f"{name}.json"
         if file.is_file() and (known := records.read(file)).get("source") == source:
             return known

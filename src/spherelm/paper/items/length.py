@@ -57,7 +57,8 @@ def _make(bench: Workbench) -> Result:
     found: dict[tuple[str, Context], dict[str, Any]] = {}
     for (name, context), point in bench.each(list(CURVES.items()), "models read"):
         measure = partial(_measure, bench, point, lengths)
-        found[name, context] = bench.measured(point, "length", _source(bench), measure)
+        source = _source(bench), bench.books
+        found[name, context] = bench.measured(point, "length", *source, measure)
     columns = [
         Column("model"),
         Column("trained at", "tokens"),
