@@ -148,16 +148,26 @@ def test_rows_beyond_the_angle_are_put_at_it_on_their_way() -> None:
 
 
 @pytest.mark.parametrize("resumed", [False, True])
+@pytest.mark.parametrize("lr_groups", ["one", "nugpt"])
 @pytest.mark.parametrize("algorithm", ["adamw", "muon", "gated_adamw"])
-def test_no_vector_of_a_block_turns_further_than_the_cap(algorithm: str, resumed: bool) -> None:
+def test_no_vector_of_a_block_turns_further_than_the_cap(
+    algorithm: str, lr_groups: str, resumed: bool
+) -> None:
+    """Of a base half as wide, nuGPT's rate of blocks is 0.6 of lr: a step at it has the cap."""
     model = perturbed(tiny_config()).float()
-    optim = OptimConfig(lr=0.1, algorithm=algorithm, angle_cap=0.05)  # type: ignore[arg-type]
+    optim = OptimConfig(
+        lr=0.3,
+        algorithm=algorithm,  # type: ignore[arg-type]
+        angle_cap=0.05,
+        lr_groups=lr_groups,  # type: ignore[arg-type]
+        base_d_model=8,
+    )
     optimizer = build_optimizer(model, optim, steps=10)
     if resumed:
         give_moments(model, optimizer, collect_moments(model, optimizer), 0)
     for share in (1.0, 0.5):
         for group in optimizer.param_groups:
-            group["lr"] = 0.1 * share
+            group["lr"] = 0.3 * share * group.get("relative_lr", 1.0)
         before = {name: m.detach().clone() for name, m in matrices(model)}
         set_gradients(model, 0)
         optimizer.step()

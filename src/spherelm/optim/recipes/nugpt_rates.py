@@ -35,7 +35,7 @@ def relative_rates(width: float, steps: float) -> dict[str, float]:
 def set_rates(
     optimizer: torch.optim.Optimizer, model: Transformer, optim: OptimConfig, steps: int
 ) -> None:
-    """Divide the optimizer's groups by kind, and give each its `relative_lr`.
+    """Divide the optimizer's groups by kind, and give each its `relative_lr` and highest rate.
 
     To be called before the first step: the groups change, and with them the order of states.
     """
@@ -48,7 +48,8 @@ def set_rates(
         for kind, rate in rates.items():
             params = [p for p in group["params"] if kinds[id(p)] == kind]
             if params:
-                groups.append({**group, "params": params, "relative_lr": relative * rate})
+                own = {"lr": rate * group["lr"], "relative_lr": rate * relative}
+                groups.append({**group, **own, "params": params})
     optimizer.param_groups[:] = groups
 
 
