@@ -44,6 +44,12 @@ RUNS = [
     for layout in LAYOUTS
     for accumulate in (False, True)
 ]
+FACTORS = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fixed-factors": {f"model.{factor}.mode": "fixed" for factor in FACTORS},
+}
+"""Of an nGPT, for a few steps on two processes that shard it."""
+FEW = STEPS | {"train.steps": 4, "train.eval_every": 2, "train.checkpoint_every": 0}
 
 
 def name(arch: str, layout: str, accumulate: bool) -> str:
@@ -57,6 +63,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = prepare_corpus(folder)
     for arch in ("gpt", "ngpt"):
         train(override(tiny(arch), STEPS), open_dataset(data), folder / f"{arch}-single")
+    for variant, fields in VARIANTS.items():
+        run = override(tiny("ngpt"), FEW | fields)
+        train(run, open_dataset(data), folder / f"{variant}-single")
     for processes in (2, 4):
         specs: list[dict[str, Any]] = [
             {
@@ -68,6 +77,16 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             for arch, layout, accumulate in RUNS
             if LAYOUTS[layout][0] == processes
         ]
+        if processes == 2:
+            specs += [
+                {
+                    "arch": "ngpt",
+                    "out": str(folder / f"{variant}-fsdp2"),
+                    "data": str(data),
+                    "config": FEW | fields,
+                }
+                for variant, fields in VARIANTS.items()
+            ]
         run_specs(processes, specs, folder)
     return folder
 
@@ -89,6 +108,15 @@ def test_losses_equal_those_of_a_single_process(
     for field in ("alpha_attn", "s_qk", "s_u", "s_nu") if arch == "ngpt" else ():
         # Means of all of a layer's factors, written with six digits.
         torch.testing.assert_close(curve(many, field), curve(single, field), rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_variants_follow_a_single_process(runs: Path, variant: str) -> None:
+    single, many = runs / f"{variant}-single", runs / f"{variant}-fsdp2"
+    atol = 2e-5
+    assert len(curve(many)) == 4
+    for field in ("loss", "val_loss", "grad_norm"):
+        torch.testing.assert_close(curve(many, field), curve(single, field), rtol=0, atol=atol)
 
 
 def test_seconds_and_memory_of_every_rank_are_logged(runs: Path) -> None:

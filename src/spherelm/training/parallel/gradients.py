@@ -37,6 +37,8 @@ def average_factor_gradients(model: Transformer, processes: Processes) -> None:
         if id(parameter) not in inside:
             parameter.grad /= processes.tensor
         gradients.append(parameter.grad)
+    if not gradients:  # all factors are fixed
+        return
     flat = torch.cat([g.reshape(-1) for g in gradients])
     dist.all_reduce(flat)
     flat /= processes.data_ranks
