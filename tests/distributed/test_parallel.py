@@ -47,6 +47,7 @@ RUNS = [
 FACTORS = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")
 VARIANTS: dict[str, dict[str, Any]] = {
     "fixed-factors": {f"model.{factor}.mode": "fixed" for factor in FACTORS},
+    "bf16-products": {"train.precision": "bf16"},
 }
 """Of an nGPT, for a few steps on two processes that shard it."""
 FEW = STEPS | {"train.steps": 4, "train.eval_every": 2, "train.checkpoint_every": 0}
@@ -113,10 +114,13 @@ def test_losses_equal_those_of_a_single_process(
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants_follow_a_single_process(runs: Path, variant: str) -> None:
     single, many = runs / f"{variant}-single", runs / f"{variant}-fsdp2"
-    atol = 2e-5
+    # bfloat16 has 8 bits: products of other parts of a batch round otherwise.
+    atol = 2e-5 if variant == "fixed-factors" else 2e-3
     assert len(curve(many)) == 4
     for field in ("loss", "val_loss", "grad_norm"):
         torch.testing.assert_close(curve(many, field), curve(single, field), rtol=0, atol=atol)
+    # Of the weights, which are float32 whatever they are multiplied as.
+    assert curve(many, "largest_norm_deviation").max() < 1e-6
 
 
 def test_seconds_and_memory_of_every_rank_are_logged(runs: Path) -> None:

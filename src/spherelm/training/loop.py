@@ -333,6 +333,9 @@ class Trainer:
                     token_bytes,
                     self.processes.sum_over_data,
                 )
+            if isinstance(self.state.model, FSDPModule):
+                # Without a backward pass FSDP2 leaves the embeddings gathered, as bfloat16 copies.
+                self.state.model.reshard()
             self.state.val_loss, self.state.evaluated_at = evaluation.loss, self.state.step
             measured["val_loss"] = evaluation.loss
             if evaluation.bits_per_byte is not None:
