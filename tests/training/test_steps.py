@@ -23,6 +23,7 @@ from spherelm.data.loader import evaluation_batches
 from spherelm.distributed.processes import Processes
 from spherelm.eval.loss import evaluate
 from spherelm.model.flops import count_parameters, flops_per_token
+from spherelm.model.sphere import store_matrices_
 from spherelm.ops.device import prepare_torch
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
@@ -66,8 +67,10 @@ def test_the_rate_of_the_schedule_is_that_of_factors_too(
 
 
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])
-def test_the_norm_is_that_of_all_gradients(arch: str) -> None:
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_norm_is_that_of_all_gradients(arch: str, dtype: torch.dtype) -> None:
     model = Transformer(tiny_config(arch=arch))
+    store_matrices_(model, dtype)
     for p in model.parameters():
         p.grad = torch.full_like(p, 2.0 if p.ndim == 2 else 3.0)
     expected = sum((4.0 if p.ndim == 2 else 9.0) * p.numel() for p in model.parameters())

@@ -69,7 +69,7 @@ def squared_norm(tensors: Iterable[Tensor], processes: Processes) -> Tensor:
         copies = replicas(tensor, processes.world_size)
         by_copies.setdefault(copies, []).append(local_rows(tensor))
     shares = [
-        torch.stack(torch._foreach_norm(rows)).float().square().sum() / copies
+        torch.stack(torch._foreach_norm(rows, dtype=torch.float32)).square().sum() / copies
         for copies, rows in by_copies.items()
     ]
     return torch.stack(shares).sum() if shares else torch.zeros((), device=processes.device)
