@@ -32,6 +32,7 @@ def refused(argv: list[str], out: Path, log: Path) -> str:
         ({"optim__warmup_steps": 12}, "optim.warmup_steps must be below train.steps"),
         ({"train__device": "cuda:9"}, "train.device is cuda"),
         ({"train__device": "toaster"}, "train.device must be auto, cpu, cuda or mps"),
+        ({"train__device": "meta"}, "train.device must be auto, cpu, cuda or mps"),
         ({"parallel__tensor": 2}, "start several with torchrun"),
         ({"model__vocab_size": 300, "model__context": 100000}, "too few for one context"),
         ({"model__vocab_size": 30}, "model.vocab_size is 30"),

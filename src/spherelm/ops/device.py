@@ -27,7 +27,9 @@ def choose_device(name: str, field: str = "train.device") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise UserError(f"{field} must be auto, cpu, cuda or mps, not {name!r}") from None
+        device = torch.device("meta")
+    if device.type not in ("cpu", "cuda", "mps"):  # torch knows more
+        raise UserError(f"{field} must be auto, cpu, cuda or mps, not {name!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"{field} is cuda, but this machine shows no CUDA device; use cpu")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
