@@ -135,6 +135,16 @@ def test_gradients_are_held_in_shards_however_many_micro_batches_there_are() -> 
     assert training_memory(run, 8).gradients < training_memory(run, 1).gradients / 7.9
 
 
+def test_a_run_for_several_devices_is_counted_for_the_fewest_it_takes() -> None:
+    """As by a plan, or `spherelm info`, on one: two that share a batch have the batch once."""
+    run = presets.get("ngpt-0.5b-1k")
+    divided = override(run, {"parallel.tensor": 2, "parallel.replicate": 3})
+    assert training_memory(divided) == training_memory(divided, 6)
+    tensor = training_memory(override(run, {"parallel.tensor": 2}))
+    assert tensor.batch == training_memory(run).batch
+    assert tensor.activations < training_memory(run).activations
+
+
 @pytest.mark.parametrize(
     ("vocab_size", "rows"), [(257, 8192), (50257, 2**28 // 50257), (2**29, 1)], ids=str
 )

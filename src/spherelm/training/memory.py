@@ -66,15 +66,17 @@ one at least (see `ops.triton.cross_entropy`)."""
 
 
 def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
-    """Count what one of `world_size` devices holds when the backward pass begins.
+    """Count what one of `world_size` devices holds when the backward pass begins; of the fewest
+    that the run takes, where those are more.
 
     Everything that belongs to weights is divided over the devices that shard them; activations are
     those of one micro-batch.
     """
     model, train, parallel = run.model, run.train, run.parallel
+    world_size = max(world_size, parallel.tensor * parallel.replicate)
     count = count_parameters(model)
     matrices = count.total - count.factors
-    shards = max(1, world_size // parallel.replicate)
+    shards = world_size // parallel.replicate
     fused = train.device.partition(":")[0] in ("auto", "cuda")  # bf16 products, chunked loss
     bf16 = train.precision in ("bf16", "fp8") or (train.precision == "auto" and fused)
     stored = 2 if train.weight_storage == "bf16" else 4

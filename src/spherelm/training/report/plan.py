@@ -123,7 +123,9 @@ def _part(run: RunConfig, flops: float = math.inf) -> RunConfig:
     """What of a step is measured: some sequences or, where these are more than `flops`, as much of
     one as is less."""
     sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
-    part = override(run, {"train.batch_size": sequences, "train.micro_batch_size": None})
+    alone = {"parallel.tensor": 1, "parallel.replicate": 1}
+    batch = {"train.batch_size": sequences, "train.micro_batch_size": None}
+    part = override(run, batch | alone)
     context = run.model.context
     while _flops(part, 2) > flops and context >= 2 * FEWEST:
         context = context // 2 if part.train.batch_size == 1 else context
