@@ -41,9 +41,26 @@ class Launch:
         self._patch.setenv("TORCHELASTIC_RESTART_COUNT", str(restarts))
         self._patch.setenv("TORCHELASTIC_ERROR_FILE", str(file))
 
+    def end(self) -> None:
+        """From now on processes are started without torchrun."""
+        for name in ("RANK", "WORLD_SIZE"):
+            self._patch.delenv(name)
+
 
 def contents(out: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("algorithm", ["adamw", "muon"])
+def test_one_process_trains_as_without_torchrun(
+    algorithm: str, tmp_path: Path, dataset: TokenDataset, launch: Launch
+) -> None:
+    run = override(tiny("ngpt"), {"optim.algorithm": algorithm, "train.precision": "bf16"})
+    launch("only", restarts=0)
+    train(run, dataset, tmp_path / "torchrun")
+    launch.end()
+    train(run, dataset, tmp_path / "alone")
+    assert_same_run(tmp_path / "torchrun", tmp_path / "alone")
 
 
 def test_a_restart_goes_on_with_nothing_but_the_run_it_began(
