@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 
+from spherelm.bench import step
 from spherelm.bench.shares import part_of
 from spherelm.bench.step import peak_flops
 from spherelm.bench.timing import Timing, measure
@@ -19,13 +20,13 @@ def test_step_reports_both_models(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.main([*argv, "--modes", "reference", "--tokens", "128"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert [s["arch"] for s in report["steps"]] == ["gpt", "ngpt"]
-    for step in report["steps"]:
-        assert step["tokens"] == 128
-        median_s = step["step_ms"]["median"] / 1e3
-        assert step["tokens_per_s"] == pytest.approx(128 / median_s)
-        assert step["parts_ms"]["products"] > 0
-        assert step["peak_gib"] is None
-        assert step["mfu"] is None
+    for found in report["steps"]:
+        assert found["tokens"] == 128
+        median_s = found["step_ms"]["median"] / 1e3
+        assert found["tokens_per_s"] == pytest.approx(128 / median_s)
+        assert found["parts_ms"]["products"] > 0
+        assert found["peak_gib"] is None
+        assert found["mfu"] is None
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,21 @@ def test_step_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["step", "--sizes", "debug", "--archs", "gpt", "--device", "cpu", "--repeats", "1"]
     assert bench.main([*argv, "--tokens", "64"]) == 0
     assert "gpt-debug reference" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--sizes", "debug", "nope"], r"unknown preset 'nope'"),
+        (["--sizes", "debug", "--modes", "reference", "fp8"], r"--modes fp8 .*; use another mode$"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before_anything_is(
+    argv: list[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(step, "measure_steps", lambda *_: pytest.fail("measured"))
+    with pytest.raises(UserError, match=message):
+        bench.main(["step", "--device", "cpu", *argv])
 
 
 @pytest.mark.parametrize("name", ["step", "decode"])

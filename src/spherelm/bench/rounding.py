@@ -21,10 +21,10 @@ from spherelm.data.loader import Batch, evaluation_batches
 from spherelm.eval.loss import summed_loss
 from spherelm.model.transformer import Transformer
 from spherelm.ops.choose import Choice
-from spherelm.ops.device import check_precision, choose_device, in_precision
+from spherelm.ops.device import check_fp8, choose_device, in_precision
 from spherelm.ops.fp8.casts import watching
 from spherelm.ops.fp8.held import count_share, held_by
-from spherelm.saved import find_saved, open_own_data, read_weights
+from spherelm.saved import Saved, find_saved, open_own_data, read_weights
 
 _PRODUCTS = {"attention": ("W_q, W_k, W_v", "W_o"), "mlp": ("W_u, W_nu", "W_oMLP")}
 _OPERANDS = ("input", "matrix", "gradient")
@@ -49,8 +49,9 @@ def run(flags: Flags) -> Report:
     """Count for every model."""
     device = choose_device(flags.device, "--device")
     if device.type == "cuda":
-        check_precision("fp8", device, "--device")
-    found = {name: count(name, flags, device) for name in flags.models}
+        check_fp8(device, "bench rounding on a GPU", "--device cpu")
+    models = {name: find_saved(name) for name in flags.models}  # all, before the first is read
+    found = {name: count(name, saved, flags, device) for name, saved in models.items()}
     columns = ["", "operand", "zeros", "in the worst layer", "largest"]
     tables = [
         Table(
@@ -67,9 +68,8 @@ def run(flags: Flags) -> Report:
     return Report(environment(device), {"rounding": flat}, tables)
 
 
-def count(name: str, flags: Flags, device: torch.device) -> list[Share]:
+def count(name: str, saved: Saved, flags: Flags, device: torch.device) -> list[Share]:
     """The shares of one saved model."""
-    saved = find_saved(name)
     dataset = open_own_data(saved, flags.data)
     config = saved.config.model
     model = Transformer(config, Choice(fp8=True))

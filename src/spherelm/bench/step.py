@@ -37,7 +37,7 @@ from spherelm.model.flops import flops_per_token
 from spherelm.model.transformer import Transformer
 from spherelm.ops.attention import flash_attention_3
 from spherelm.ops.choose import Choice
-from spherelm.ops.device import check_precision, choose_device, in_precision
+from spherelm.ops.device import check_fp8, choose_device, in_precision
 from spherelm.optim.adamw import attach_retraction, parameter_groups
 from spherelm.optim.recipes.logit_gradient import precondition_
 from spherelm.training.build import build_optimizer
@@ -93,10 +93,13 @@ def run(flags: Flags) -> Report:
     on_cuda = device.type == "cuda"
     sizes = flags.sizes or (("0.5b-1k",) if on_cuda else ("nano",))
     modes = flags.modes or (("kernels", "compiled", "reference") if on_cuda else ("reference",))
+    if "fp8" in modes:
+        check_fp8(device, "--modes fp8", "another mode")
+    runs = {size: {arch: presets.of_size(size, arch) for arch in flags.archs} for size in sizes}
     results: list[StepResult] = []
     for size in sizes:
         for mode in modes:
-            results += measure_steps(size, mode, flags, device)
+            results += measure_steps(size, runs[size], mode, flags, device)
     steps = [result.as_json() for result in results]
     return Report(environment(device), {"steps": steps}, _tables(results))
 
@@ -143,15 +146,14 @@ def _tables(results: Sequence[StepResult]) -> list[Table]:
     ]
 
 
-def measure_steps(size: str, mode: Mode, flags: Flags, device: torch.device) -> list[StepResult]:
+def measure_steps(
+    size: str, runs: dict[Arch, RunConfig], mode: Mode, flags: Flags, device: torch.device
+) -> list[StepResult]:
     """Build the models of one size, run them by turns, and leave nothing behind.
 
     They take turns because a device gets warm, and then slower, while it is measured.
     """
-    runs = {arch: presets.of_size(size, arch) for arch in flags.archs}
     torch.compiler.reset()
-    if mode == "fp8":
-        check_precision("fp8", device, "--modes")
     ops = Choice("auto" if mode in OURS else "reference", flags.attention, fp8=mode == "fp8")
     with flash_attention_3(flags.attention):
         graphs = flags.cuda_graphs and device.type == "cuda"

@@ -44,22 +44,18 @@ def uses_bf16(precision: Precision, device: torch.device) -> bool:
     return device.type == "cuda" if precision == "auto" else precision != "fp32"
 
 
-def check_precision(
-    precision: Precision, device: torch.device, field: str = "train.precision"
-) -> None:
-    """Refuse eight-bit products where the hardware has none."""
-    if precision != "fp8":
-        return
+def check_fp8(device: torch.device, what: str, instead: str) -> None:
+    """Refuse `what` where the hardware has no eight-bit products; `instead` would go."""
     if device.type != "cuda":
         raise UserError(
-            f"{field} fp8 needs an NVIDIA GPU of compute capability 8.9 or later, "
-            f"and this run is on {device.type}; use bf16 or fp32"
+            f"{what} needs an NVIDIA GPU of compute capability 8.9 or later, "
+            f"and this run is on {device.type}; use {instead}"
         )
     if not has_fp8(device):
         major, minor = torch.cuda.get_device_capability(device)
         raise UserError(
-            f"{field} fp8 needs compute capability 8.9 or later, and "
-            f"{torch.cuda.get_device_name(device)} has {major}.{minor}; use bf16"
+            f"{what} needs compute capability 8.9 or later, and "
+            f"{torch.cuda.get_device_name(device)} has {major}.{minor}; use {instead}"
         )
 
 

@@ -12,7 +12,7 @@ from spherelm.errors import UserError
 from spherelm.model.sphere import store_matrices_
 from spherelm.model.transformer import Transformer
 from spherelm.ops.choose import Choice
-from spherelm.ops.device import check_precision, prepare_torch
+from spherelm.ops.device import check_fp8, prepare_torch
 from spherelm.optim import build
 from spherelm.runs.state import TrainState
 from spherelm.training.origin import Origin
@@ -36,9 +36,9 @@ def build_optimizer(run: RunConfig, model: Transformer) -> build.Optimizer:
 
 def check_eight_bits(run: RunConfig, device: torch.device) -> None:
     """Refuse eight-bit products where there are none, or of shapes that they do not take."""
-    check_precision(run.train.precision, device)
     if run.train.precision != "fp8":
         return
+    check_fp8(device, "train.precision fp8", "bf16 or fp32")
     if run.parallel.tensor > 1:
         raise UserError(
             f"train.precision = fp8 does not go with parallel.tensor = {run.parallel.tensor}; "
