@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from spherelm import cpu_isa
+from spherelm import ModelConfig, Transformer, cpu_isa
 from spherelm.cli import main
+from spherelm.config import OptimConfig
 from spherelm.cpu_isa import NEXT_BEST, TRIAL, avoid_broken_amx, before_products
+from spherelm.ops.device import before_bf16_products
+from spherelm.optim.build import build_optimizer
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
 AMX = "avx512_bf16 amx_bf16 amx_tile amx_int8"
@@ -173,6 +176,18 @@ def test_only_bf16_on_a_cpu_asks(
     monkeypatch.setattr(cpu_isa, "avoid_broken_amx", lambda: asked.append(True))
     before_products(precision, device)
     assert bool(asked) == asks
+
+
+def test_muon_asks_whatever_the_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its iterations are products in bfloat16 also where the model's are in float32."""
+    asked = []
+    monkeypatch.setattr(cpu_isa, "avoid_broken_amx", lambda: asked.append(True))
+    before_bf16_products.cache_clear()
+    model = Transformer(ModelConfig(vocab_size=8, d_model=8, n_heads=2, n_layers=1, context=8))
+    for algorithm, times in (("adamw", 0), ("gated_adamw", 0), ("muon", 1)):
+        build_optimizer(model, OptimConfig(algorithm=algorithm), steps=1)  # type: ignore[arg-type]
+        assert len(asked) == times, algorithm
+    before_bf16_products.cache_clear()
 
 
 @pytest.mark.parametrize(

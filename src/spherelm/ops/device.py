@@ -65,16 +65,18 @@ def has_fp8(device: torch.device) -> bool:
 
 
 @cache
-def _avoid_broken_amx_once() -> None:
-    """For those who train from Python; the command line has done so before torch was loaded."""
-    cpu_isa.avoid_broken_amx()
+def before_bf16_products(device: torch.device) -> None:
+    """To be called before the first product of all, where bfloat16 ones will come; see `cpu_isa`.
+
+    For those who train from Python; the command line has done so before torch was loaded."""
+    if device.type == "cpu":
+        cpu_isa.avoid_broken_amx()
 
 
 def in_precision(precision: Precision, device: torch.device) -> AbstractContextManager[object]:
     """The context in which to run the model: autocast to bfloat16, or nothing."""
     if uses_bf16(precision, device):
-        if device.type == "cpu":
-            _avoid_broken_amx_once()
+        before_bf16_products(device)
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from spherelm.config import OptimConfig
 from spherelm.model.sphere import matrices, unit_matrices
 from spherelm.model.transformer import Transformer
+from spherelm.ops.device import before_bf16_products
 from spherelm.ops.reference import normalize
 from spherelm.optim.adamw import AdamW, multiply_gradients
 from spherelm.optim.batched_muon import BatchedMuon, portions
@@ -32,6 +33,7 @@ class MuonAndAdamW:
     def __init__(self, model: Transformer, optim: OptimConfig) -> None:
         in_blocks = [matrix for _, matrix in matrices(model.blocks) if matrix.requires_grad]
         held = {id(matrix) for matrix in in_blocks}
+        before_bf16_products(model.E_input.device)  # its iterations are such, whatever the model's
         muon_lr = optim.lr if optim.muon_lr is None else optim.muon_lr
         self.muon = BatchedMuon(
             [{"params": in_blocks, "relative_lr": muon_lr / optim.lr}],
