@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,7 +22,7 @@ from spherelm.hf.export import export_to_hf
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 from spherelm.training.loop import train
-from spherelm.training.report.reporter import Reporter
+from spherelm.training.report.reporter import Moment, Reporter
 from tests.saved_runs import change_state
 from tests.training.conftest import flags, tiny
 from tests.training.same_run import assert_same_run, tensors
@@ -84,6 +86,27 @@ def test_a_damaged_line_is_named_and_written_again(
         read_metrics(metrics)
     said = resumed(run, dataset)
     assert said[0] == f"{metrics}: {wrong}; going back to step_8 to write it again"
+    assert_same_run(finished, run)
+
+
+class Stops(Reporter):
+    """Ctrl-C after a step."""
+
+    def stepped(self, moment: Moment) -> None:
+        if moment.step == 9:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_run_that_went_back_and_was_stopped_names_what_it_saved(
+    finished: Path, run: Path, dataset: TokenDataset
+) -> None:
+    """The checkpoint of a later step, from before, is still there."""
+    change_line(run / "metrics.jsonl", 11, b"{", b"[")
+    stopped = train(tiny("ngpt"), dataset, run, resume="auto", reporter=Stops())
+    assert 8 < stopped.step < 12
+    assert stopped.checkpoint == run / "checkpoints" / f"step_{stopped.step}"
+    assert (run / "checkpoints" / "step_12").is_dir()
+    resumed(run, dataset)
     assert_same_run(finished, run)
 
 

@@ -174,6 +174,8 @@ class Trainer:
         """Whether any process was asked to stop; all know it at the same step."""
         self.writing: checkpoints.Writing | None = None
         """The checkpoint that is on its way to the disk."""
+        self.saved = checkpoints.latest(run_dir.checkpoints)
+        """The one that was written last; a later step's may lie there where a run went back."""
 
     def run_to_end(self) -> TrainResult:
         """Train until the last step, a signal, or an error; checkpoints are kept in any case.
@@ -209,7 +211,7 @@ class Trainer:
             step=state.step,
             finished=state.step == train.steps,
             val_loss=state.val_loss,
-            checkpoint=checkpoints.latest(self.run_dir.checkpoints),
+            checkpoint=self.saved,
             stopped_by=self.stop.signal,
             first_step=self.first_step,
         )
@@ -376,10 +378,10 @@ class Trainer:
         self.processes.at("the end of a checkpoint", long=True)
         with self.clock.paused():
             self.recorder.sync()
-            path = writing.finish()
+            self.saved = writing.finish()
             if self.processes.is_main:
                 checkpoints.prune(self.run_dir.checkpoints, self.run.train.keep_last)
-        self.reporter.saved(path)
+        self.reporter.saved(self.saved)
 
 
 def micro_batches(batch: Batch, size: int) -> Iterator[Batch]:
