@@ -146,7 +146,8 @@ class Loader:
         require_int("prefetch", prefetch, at_least=0)
         if batch_size % world_size:
             raise UserError(
-                f"train.batch_size must be a multiple of the {world_size} devices, not {batch_size}"
+                f"train.batch_size must be a multiple of {world_size}, the parts that devices "
+                f"(with parallel.tensor, groups of them) divide it into, not {batch_size}"
             )
         self.reader = WindowReader(split, context, within_documents, restart_positions)
         self.batch_size, self.seed = batch_size, seed
