@@ -27,8 +27,8 @@ def choose_device(name: str, field: str = "train.device") -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        device = torch.device("meta")
-    if device.type not in ("cpu", "cuda", "mps"):  # torch knows more
+        device = None
+    if device is None or device.type not in ("cpu", "cuda", "mps"):  # torch knows more
         raise UserError(f"{field} must be auto, cpu, cuda or mps, not {name!r}")
     if device.type == "cuda" and not torch.cuda.is_available():
         raise UserError(f"{field} is cuda, but this machine shows no CUDA device; use cpu")
