@@ -138,13 +138,13 @@ def finite(low: float, high: float) -> st.SearchStrategy[float]:
 def run_configs(draw: st.DrawFn) -> RunConfig:
     """Settings of every type, at values whose spelling is a trap: exponents, quotes, accents."""
     model = draw(small_configs())
-    steps = draw(st.integers(1, 10**12))
+    steps, lr = draw(st.integers(1, 10**12)), draw(finite(0.0, 1e300))
     text = st.text(st.characters(codec="utf-8"), max_size=8)
     return RunConfig(
         model=model,
         optim=OptimConfig(
-            lr=draw(finite(0.0, 1e300)),
-            final_lr=draw(st.floats(0.0, 1.0)),
+            lr=lr,
+            final_lr=draw(st.floats(0.0, lr)),
             eps=draw(finite(0.0, 1e-6)),
             beta1=draw(st.floats(0.0, 1.0, exclude_max=True)),
             weight_decay=draw(finite(0.0, 1.0)) if model.arch == "gpt" else 0.0,
@@ -286,6 +286,12 @@ def test_attention_without_masks_cannot_stay_inside_documents(attention: Attenti
     with pytest.raises(UserError, match=rf"train.attention = {attention} .*use auto, cudnn or"):
         RunConfig(train=train, data=data)
     RunConfig(train=TrainConfig(attention="cudnn"), data=data)
+
+
+def test_the_last_rate_is_not_above_the_highest() -> None:
+    assert OptimConfig(lr=1e-3, final_lr=1e-3).final_lr == 1e-3
+    with pytest.raises(UserError, match=r"optim.final_lr is 0.002, above optim.lr.*give it 0.001"):
+        OptimConfig(lr=1e-3, final_lr=2e-3)
 
 
 def test_positions_restart_only_where_documents_are_apart() -> None:

@@ -73,6 +73,11 @@ class OptimConfig:
 
     def __post_init__(self) -> None:
         check_fields(self, "optim.")
+        if self.final_lr > self.lr:
+            raise UserError(
+                f"optim.final_lr is {self.final_lr:g}, above optim.lr, the highest rate, which is "
+                f"{self.lr:g}; give it {self.lr:g} or less"
+            )
 
 
 @dataclass(frozen=True)
