@@ -33,6 +33,10 @@ def test_rows_have_unit_length_at_the_start() -> None:
     assert largest_norm_deviation(Transformer(tiny_config())) < FLOAT32_ROUNDING
 
 
+def test_a_gpt_has_no_vectors_that_could_deviate() -> None:
+    assert largest_norm_deviation(Transformer(tiny_config(arch="gpt"))) == 0.0
+
+
 def test_retraction_keeps_directions() -> None:
     model = perturbed(tiny_config())
     before = {name: m.detach().clone() for name, m in matrices(model)}

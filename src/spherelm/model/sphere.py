@@ -197,7 +197,8 @@ def retract_strays_(model: nn.Module) -> None:
 
 @torch.no_grad()
 def largest_norm_deviation(model: nn.Module) -> float:
-    """max |‖vector‖ − 1| over all unit vectors that this process holds."""
+    """max |‖vector‖ − 1| over all unit vectors that this process holds; 0 where it holds none."""
     local = [(local_rows(matrix), dim) for _, matrix, dim in unit_matrices(model)]
     rows = [part if dim % 2 else part.mT for part, dim in local]
-    return float(torch.stack([(row_norms(r) - 1).abs().max() for r in rows if r.numel()]).max())
+    deviations = [(row_norms(r) - 1).abs().max() for r in rows if r.numel()]
+    return float(torch.stack(deviations).max()) if deviations else 0.0
