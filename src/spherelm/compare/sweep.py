@@ -16,9 +16,7 @@ float32 on every device, so that a GPU finds what a CPU would.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
-import multiprocessing
 import os
 import sys
 import tempfile
@@ -39,7 +37,7 @@ from spherelm.compare.sweep_grid import (
 )
 from spherelm.compare.sweep_record import Record, summary
 from spherelm.config_io import override
-from spherelm.data.lifeline import Lifeline, deaf, start_worker
+from spherelm.data.lifeline import deaf, watched_pool
 from spherelm.errors import UserError
 from spherelm.folders import place
 from spherelm.folders.kinds import SWEEP
@@ -68,16 +66,7 @@ def sweep(
     plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid] = GRIDS
 ) -> None:
     """Climb down from the preset's values until no neighbour is better; the winners run afresh."""
-    spawn = multiprocessing.get_context("spawn")  # a GPU cannot be used in a forked process
-    with (
-        contextlib.closing(Lifeline(spawn)) as lifeline,
-        ProcessPoolExecutor(
-            jobs,
-            mp_context=spawn,
-            initializer=start_worker,
-            initargs=(lifeline, _start_worker, plan.cores),
-        ) as pool,
-    ):
+    with watched_pool(jobs, _start_worker, plan.cores) as (pool, lifeline):
         try:
             _climb(pool, plan, record, seeds, grids)
         except BaseException:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
 import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from typing import TypeVar
 
 import numpy as np
 
 from spherelm.data.documents import Piece
-from spherelm.data.lifeline import Lifeline, deaf, start_worker
+from spherelm.data.lifeline import deaf, watched_pool
 from spherelm.data.shards import DTYPES, Encoded
 from spherelm.data.tokenizer import Tokenizer
 
@@ -70,17 +68,7 @@ def encode_batches(
             yield label, encode_pieces(tokenizer, dtype, batch)
         return
     waiting: deque[tuple[T, Future[Encoded]]] = deque()
-    # A fork would copy the locks of threads that it does not copy.
-    context = multiprocessing.get_context("spawn")
-    with (
-        contextlib.closing(Lifeline(context)) as lifeline,
-        ProcessPoolExecutor(
-            workers,
-            mp_context=context,
-            initializer=start_worker,
-            initargs=(lifeline, _start_worker, tokenizer, dtype),
-        ) as pool,
-    ):
+    with watched_pool(workers, _start_worker, tokenizer, dtype) as (pool, _):
         try:
             for label, batch in batches:
                 with deaf():  # it may start a process

@@ -11,10 +11,12 @@ is started `deaf` never hears it, also while it still imports.
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
@@ -37,8 +39,30 @@ class Lifeline:
         self._parents_end.close()
 
 
-def start_worker(lifeline: Lifeline | None, start: Callable[..., None], *arguments: Any) -> None:
-    """The initializer of a pool: call `start` in a process that a lifeline watches over."""
+@contextlib.contextmanager
+def watched_pool(
+    workers: int, start: Callable[..., None], *arguments: Any
+) -> Iterator[tuple[ProcessPoolExecutor, Lifeline]]:
+    """A pool of processes that end with this one, each of which calls `start` first.
+
+    They are spawned: a fork would copy the locks of threads that it does not copy, and could not
+    use a GPU. To close the lifeline ends them in the middle of their work.
+    """
+    context = multiprocessing.get_context("spawn")
+    with (
+        contextlib.closing(Lifeline(context)) as lifeline,
+        ProcessPoolExecutor(
+            workers,
+            mp_context=context,
+            initializer=_start_worker,
+            initargs=(lifeline, start, *arguments),
+        ) as pool,
+    ):
+        yield pool, lifeline
+
+
+def _start_worker(lifeline: Lifeline | None, start: Callable[..., None], *arguments: Any) -> None:
+    """Call `start` in a process that a lifeline watches over."""
     start(*arguments)
 
 
