@@ -67,7 +67,7 @@ def test_the_rate_of_the_schedule_is_that_of_factors_too(
 
 
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_the_norm_is_that_of_all_gradients(arch: str, dtype: torch.dtype) -> None:
     model = Transformer(tiny_config(arch=arch))
     store_matrices_(model, dtype)

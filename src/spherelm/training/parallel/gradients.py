@@ -7,6 +7,7 @@ process, are averaged here in one message.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import reduce
 
 import torch
 import torch.distributed as dist
@@ -69,10 +70,16 @@ def squared_norm(tensors: Iterable[Tensor], processes: Processes) -> Tensor:
         copies = replicas(tensor, processes.world_size)
         by_copies.setdefault(copies, []).append(local_rows(tensor))
     shares = [
-        torch.stack(torch._foreach_norm(rows, dtype=torch.float32)).square().sum() / copies
+        torch.stack(_norms(rows)).float().square().sum() / copies
         for copies, rows in by_copies.items()
     ]
     return torch.stack(shares).sum() if shares else torch.zeros((), device=processes.device)
+
+
+def _norms(tensors: list[Tensor]) -> list[Tensor]:
+    """The norm of each, computed in float32 at least: in bfloat16 it would have 8 bits."""
+    dtype = reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
+    return list(torch._foreach_norm(tensors, dtype=dtype))
 
 
 def replicas(tensor: Tensor, world_size: int) -> int:
