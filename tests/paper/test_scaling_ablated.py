@@ -70,6 +70,8 @@ def test_differences_stand_beside_what_chance_does(tmp_path: Path) -> None:
     made_up(folder, Point("ngpt", 92, variant="s_z-scale-1"), 3.75)
     for seed, loss in enumerate((3.655, 3.675)):
         made_up(folder, Point("ngpt", 92, variant="s_qk-scalar-s_u-scalar", seed=seed), loss)
+    made_up(folder, Point("ngpt", 92, variant="s_z-scalar"), 3.66)
+    made_up(folder, Point("ngpt", 92, variant="s_z-scalar", seed=7), 9.0)  # without its like
     made_up(folder, Point("ngpt", 92, variant="no-qk-norm"), 2.0, finished=False)
     shown = rows(tmp_path)
     chance = 2.920 * math.sqrt(2) * 0.01  # two degrees of freedom; a deviation of 0.01
@@ -78,6 +80,7 @@ def test_differences_stand_beside_what_chance_does(tmp_path: Path) -> None:
     assert shown["s_z: start 1, stored at 1"][1:3] == ["**+0.100**", f"{chance:.3f}"]
     two = shown["s_qk: scalar; s_u and s_ν: scalar"]
     assert two[:3] == ["3.665", "+0.005", f"{chance / math.sqrt(2):.3f}"]
+    assert shown["s_z: scalar"][:2] == ["3.660", "+0.010"]
     assert not any("QK-norm" in name for name in shown)
     text = " ".join((tmp_path / page.PAGE).read_text().split())
     assert "s_z starts at 10 and α at 0.125, in the paper at 1 and 0.05" in text

@@ -62,9 +62,10 @@ def _row(runs: Sequence[Record]) -> list[str]:
 
 
 def cells(changed: Runs, unchanged: Runs, noise: Noise | None) -> list[str]:
-    """The cells of `COLUMNS`; a difference has the same seeds on both sides."""
-    loss = statistics.fmean(run.loss for run in changed.values())
+    """The cells of `COLUMNS`, of the seeds that both have: so loss and difference are of the same
+    runs."""
     shared = sorted(changed.keys() & unchanged.keys())
+    loss = statistics.fmean(changed[seed].loss for seed in shared or changed)
     if not shared:
         return [f"{loss:.3f}", "-", "-", "-"]
     difference = statistics.fmean(changed[s].loss - unchanged[s].loss for s in shared)

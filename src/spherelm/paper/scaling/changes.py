@@ -30,7 +30,8 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     if rows:
         yield (
             "What a change does, of schedule, recipe, precision or a starting value: each run "
-            f"against the same one without it. {chance.BY_CHANCE}"
+            "against the same one without it, losses and differences of the seeds that both have. "
+            f"{chance.BY_CHANCE}"
         )
         yield markdown.table((*SETTING, "change", *chance.COLUMNS), rows)
 

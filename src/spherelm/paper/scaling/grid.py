@@ -157,6 +157,11 @@ def _queue() -> list[Point]:
     recipes = [
         *(Point(name, 46) for name, arm in ARMS.items() if arm.base and arm.compared),
         *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in LEADERS),
+        # The one recipe that helped at 46M tokens, the best baseline alone, with what is best else.
+        *(
+            dataclasses.replace(point, arm=f"{point.arm}-tied", lr=point.peak)
+            for point in (*SEEDED[:2], *BEST_AT_184[:2])
+        ),
     ]
     # nuGPT's claim: the best rate of one width is that of others.
     widths = [
