@@ -250,6 +250,10 @@ def test_shares_and_factors_told_in_words_are_those_of_the_tables() -> None:
     assert len(told) > 10
     for value, low, high in told:
         assert f"| {value} | {low} to {high} |" in tables, f"{value} ({low} to {high})"
+    losses = re.findall(r"\b[34]\.\d{3}\b", words)
+    assert len(losses) > 50
+    shown = set(re.findall(r"\| (?:\*\*)?([34]\.\d{3})", tables))
+    assert set(losses) <= shown, set(losses) - shown
 
 
 # --- runs ----------------------------------------------------------------------------------------
