@@ -249,6 +249,14 @@ def test_muons_rate_is_a_multiple_that_is_tuned_by_itself() -> None:
     made = recommend(a_run(optim__algorithm="muon"), (), settings)
     assert (made.run.optim.lr, made.run.optim.muon_lr) == (8e-3, 4e-3)
     assert "0.008 and 0.004 for Muon at 92M tokens (best of 3 pairs tried)" in made.lines[1]
+    rates = [(a_run(**muon | {"optim__lr": lr}), loss) for lr, loss in ((4e-3, 3.4), (1.6e-2, 3.8))]
+    made = recommend(a_run(optim__algorithm="muon"), (), [*settings, *made_up(*rates)])
+    assert "0.004 and 0.004 for Muon at 92M tokens (best of 5 pairs tried)" in made.lines[1]
+    rates = [(a_run(**muon | {"optim__lr": lr}), 3.8) for lr in (2e-3, 4e-3)]
+    rates += [(a_run(**muon | {"optim__lr": 1.6e-2}), 3.7), (a_run(**muon), 3.3)]
+    made = recommend(a_run(optim__algorithm="muon"), (), made_up(*runs, *rates))
+    assert made.run.optim.lr not in (2e-3, 4e-3, 8e-3, 1.6e-2)
+    assert "(read off 6 pairs tried)" in made.lines[1]
     settings = made_up((a_run(**muon), 3.6))
     assert recommend(a_run(optim__algorithm="muon"), (), settings).run.optim.muon_lr is None
 

@@ -1,4 +1,4 @@
-"""What was tried, as the package has it: the records', no more and no less."""
+"""What was tried, as the package has it: what the records say of rates, no more and no less."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from spherelm import presets
 from spherelm.config_io import override, to_toml
 from spherelm.errors import UserError
 from spherelm.measured import settings
+from spherelm.measured.recommend import recommend
 from spherelm.measured.settings import gather, kind_of, measured, read, recipe_of, to_json
 from spherelm.paper import store
 from spherelm.paper.scaling import settings as of_records
+from spherelm.paper.scaling.arms import MAIN
 from spherelm.paper.scaling.grid import GRID
+from spherelm.paper.scaling.identity import arm_of, variant_of
 from spherelm.paper.scaling.point import Point
+from tests.paper.test_scaling import made_up
 
 ROOT = Path(__file__).parents[2]
 AGAIN = "`spherelm reproduce scaling --redraw` writes it again"
@@ -26,11 +30,28 @@ def test_the_package_has_what_the_records_say() -> None:
     tried = of_records.tried(ROOT / "docs" / "results")
     assert settings.FILE.read_text() == to_json(tried), AGAIN
     assert read() == tried
-    records = [r for r in store.read(of_records.OURS / "data" / "scaling") if r.finished]
+    finished = [r for r in store.read(of_records.OURS / "data" / "scaling") if r.finished]
+    records = [r for r in finished if not variant_of(r.id) and arm_of(r.config) in MAIN]
     study = [s for s in measured() if s.page.endswith("headline.md")]
     losses = sorted(y for setting in study for _, y in setting.losses if math.isfinite(y))
     assert losses == pytest.approx(sorted(r.loss for r in records), abs=1e-6)  # as it is rounded
     assert {dict(s.kind)["model.arch"] for s in measured()} == {"gpt", "ngpt"}
+
+
+def test_a_recipe_counts_where_two_of_its_rates_were_compared(tmp_path: Path) -> None:
+    """Else it has its base's rate, at one budget: the base's series says more of the best one."""
+    folder = tmp_path / "data" / "scaling"
+    for millions, loss in ((46, 3.8), (184, 3.4)):
+        for lr in (4e-3, 8e-3):
+            made_up(folder, Point("ngpt-muon", millions, lr=lr), loss + abs(lr * millions - 0.5))
+    made_up(folder, Point("ngpt-muon-tied", 46), 3.7)
+    run = Point("ngpt-muon-tied", 184).config()
+    assert recommend(run, (), of_records.tried(tmp_path)).run.optim.lr == 4e-3
+    made_up(folder, Point("ngpt-muon-tied", 92, lr=4e-3), 3.6)  # two rates, at two budgets
+    assert recommend(run, (), of_records.tried(tmp_path)).run.optim.lr == 4e-3
+    made_up(folder, Point("ngpt-muon-tied", 46, lr=6e-3), 3.6)
+    made = recommend(run, (), of_records.tried(tmp_path))
+    assert (made.run.optim.lr, made.basis.unlike) == (6e-3, ())
 
 
 def test_runs_that_diverged_are_there_and_unfinished_ones_are_not(tmp_path: Path) -> None:

@@ -91,7 +91,8 @@ def _optimum(optimum: Optimum) -> str:
     rate, lrs = f"{optimum.lr:.3g}", sorted({lr for lr, _ in optimum.tried})
     if optimum.muon_ratio != 1 or any(ratio != 1 for _, ratio in optimum.tried):
         rate += f" and {optimum.lr * optimum.muon_ratio:.3g} for Muon"
-        tried = f"best of {len(optimum.tried)} pairs tried"
+        one_of = (optimum.lr, optimum.muon_ratio) in optimum.tried  # else a parabola's lowest point
+        tried = f"{'best of' if one_of else 'read off'} {len(optimum.tried)} pairs tried"
         tried += f", {len(optimum.diverged)} of which diverged" if optimum.diverged else ""
     else:
         failed = {lr for lr, _ in optimum.diverged}

@@ -6,7 +6,7 @@ The study's runs are in data/scaling of the results, the demo's sweep in compare
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import spherelm
@@ -15,8 +15,10 @@ from spherelm.compare.sweep_grid import Plan, configure
 from spherelm.compare.sweep_record import Record
 from spherelm.config import RunConfig
 from spherelm.measured import settings
+from spherelm.measured.settings import Size
 from spherelm.paper import store
-from spherelm.paper.scaling.identity import variant_of
+from spherelm.paper.scaling.arms import ARMS
+from spherelm.paper.scaling.identity import arm_of, variant_of
 
 OURS = Path(spherelm.__file__).parents[2] / "docs" / "results"
 """The results of the repository that the package lies in; an installed one lies in none."""
@@ -29,12 +31,24 @@ def tried(results: Path) -> list[settings.Setting]:
 
 
 def _study(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
-    for record in store.read(results / "data" / "scaling"):
-        if variant_of(record.id):  # rates were not tried for a variant
-            continue
-        if record.finished or record.diverged:
+    records = [r for r in store.read(results / "data" / "scaling") if r.finished or r.diverged]
+    swept = _swept(records)
+    for record in records:
+        if not variant_of(record.id) and arm_of(record.config) in swept:
             loss = math.inf if record.diverged else record.loss
             yield record.config, "docs/results/headline.md", loss
+
+
+def _swept(records: Sequence[store.Record]) -> set[str]:
+    """The arms whose runs say something of rates: the main ones, and recipes of which two rates
+    were compared. Others have that of the arm they change, at the budgets that they were run with,
+    and the whole series of that arm says more of what is best."""
+    rates: dict[tuple[str, Size, int], set[tuple[float, float | None]]] = {}
+    for record in records:
+        run = record.config
+        place = (arm_of(run), Size.of(run), record.tokens)
+        rates.setdefault(place, set()).add((run.optim.lr, run.optim.muon_lr))
+    return {arm for (arm, *_), tried in rates.items() if len(tried) > 1 or not ARMS[arm].base}
 
 
 def _sweep(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
