@@ -7,6 +7,7 @@ import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -179,6 +180,17 @@ def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> 
     made_up(folder, Point("ngpt-tied", 92), 3.5)
     tied = page.Data.read(tmp_path).figures()[0].series[1]
     assert (tied.label, tied.dotted, tied.role) == ("nGPT, tied embeddings", True, "ngpt")
+
+
+def test_a_recipe_with_other_values_stands_against_its_base_with_the_same(tmp_path: Path) -> None:
+    values: dict[str, Any] = {"lr": 16e-3, "tuned": (("momentum", 0.9),)}
+    made_up(tmp_path / "data" / "scaling", Point("gpt-qk-muon", 92, **values), 3.6)
+    made_up(tmp_path / "data" / "scaling", Point("gpt-qk-muon-tied", 92, **values), 3.5)
+    page.redraw(tmp_path)
+    table = (tmp_path / page.PAGE).read_text().partition("What a change does")[2]
+    (row,) = [line for line in table.splitlines() if "| tied embeddings |" in line]
+    assert "| GPT, QK-norm, Muon, momentum 0.9 |" in row
+    assert "| 3.500 | -0.100 |" in row
 
 
 def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> None:

@@ -57,13 +57,13 @@ def unchanged(point: Point) -> Iterator[Point]:
     the paper's ablations."""
     if point.variant:
         return
-    if point.tuned:
+    if base := ARMS[point.arm].base:
+        yield dataclasses.replace(point, arm=base, lr=point.peak)
+    elif point.tuned:
         for kept in reversed(range(len(point.tuned))):
             yield dataclasses.replace(point, tuned=point.tuned[:kept])
     elif point.schedule != "linear":
         yield dataclasses.replace(point, schedule="linear", log_rho=None)
-    elif base := ARMS[point.arm].base:
-        yield dataclasses.replace(point, arm=base, lr=point.peak)
 
 
 def _place(runs: Mapping[int, Record]) -> tuple[bool, str, bool, int, int, bool]:
