@@ -19,8 +19,9 @@ from torch.distributed.tensor.debug import CommDebugMode
 from spherelm.config_io import override
 from spherelm.data.open import open_dataset
 from spherelm.model.sphere import largest_norm_deviation
+from spherelm.optim import build
 from spherelm.optim.adamw import AdamW
-from spherelm.training import build, loop
+from spherelm.training import loop
 from tests.training.conftest import tiny
 
 
@@ -28,6 +29,8 @@ class Watched(AdamW):
     """AdamW that checks each of its steps."""
 
     model: torch.nn.Module
+    checked = 0
+    """Steps so far, of all runs: none would say that training has another optimizer."""
 
     def __init__(self, model: torch.nn.Module, *arguments: Any, **fields: Any) -> None:
         super().__init__(model, *arguments, **fields)
@@ -39,6 +42,7 @@ class Watched(AdamW):
         assert communication.get_total_counts() == 0, communication.get_comm_counts()
         if getattr(self.model, "spherical", False):
             assert largest_norm_deviation(self.model) < 1e-6
+        Watched.checked += 1
 
 
 def whole_gradients(model: torch.nn.Module) -> list[str]:
@@ -75,9 +79,11 @@ def main() -> None:
     loop.check_eight_bits = lambda *_: None  # on a CPU they are simulated
     for spec in json.loads(Path(sys.argv[1]).read_text()):
         run = override(tiny(spec["arch"]), spec["config"])
-        loop.train(
+        before = Watched.checked
+        result = loop.train(
             run, open_dataset(spec["data"]), Path(spec["out"]), resume=spec.get("resume", "never")
         )
+        assert Watched.checked - before == result.step - result.first_step > 0
 
 
 if __name__ == "__main__":
