@@ -20,7 +20,7 @@ from spherelm.config import ParallelConfig
 from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
-from spherelm.model.sphere import check_rows_whole
+from spherelm.model.sphere import check_rows_whole, matrices
 from spherelm.model.transformer import Transformer
 from tests.corpus import prepare_corpus
 from tests.distributed.launch import ROOT, children, environment, run_together, torchrun
@@ -90,11 +90,11 @@ def test_a_split_row_vector_is_an_error_at_start_up(single_rank_group: None) -> 
     mesh = init_device_mesh("cpu", (1,))
     rows = distribute_tensor(model.E_input.detach(), mesh, [Shard(0)])
     model.E_input = nn.Parameter(rows)
-    check_rows_whole(model)
+    check_rows_whole(matrices(model))
     columns = distribute_tensor(model.blocks[0].attention.W_q.detach(), mesh, [Shard(1)])
     model.blocks[0].attention.W_q = nn.Parameter(columns)
     with pytest.raises(UserError, match=r"W_q is sharded as .*splits its row vectors"):
-        check_rows_whole(model)
+        check_rows_whole(matrices(model))
 
 
 def test_a_group_that_was_there_before_stays(single_rank_group: None) -> None:

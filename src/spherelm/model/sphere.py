@@ -13,7 +13,7 @@ place; the owner and the name stay, and are found inside any wrapper.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeGuard
 
 import torch
@@ -125,9 +125,9 @@ def local_rows(matrix: Tensor) -> Tensor:
     return matrix.to_local() if isinstance(matrix, DTensor) else matrix
 
 
-def check_rows_whole(model: nn.Module) -> None:
-    """Refuse a model whose vectors are split over devices: their norms would come out wrong."""
-    for name, matrix in matrices(model):
+def check_rows_whole(named: Iterable[tuple[str, Tensor]]) -> None:
+    """Refuse matrices whose rows are split over devices: their norms would come out wrong."""
+    for name, matrix in named:
         if splits_vectors(matrix):
             raise UserError(
                 f"{name} is sharded as {matrix.placements}, which splits its row vectors; "
@@ -182,6 +182,7 @@ def retract_strays_(model: nn.Module) -> None:
     what came from elsewhere is normalized. A row without direction is an error.
     """
     for name, matrix, _ in unit_matrices(model):
+        check_rows_whole([(name, matrix)])
         if matrix.is_meta:
             continue
         rows = local_rows(matrix)
@@ -198,7 +199,10 @@ def retract_strays_(model: nn.Module) -> None:
 @torch.no_grad()
 def largest_norm_deviation(model: nn.Module) -> float:
     """max |‖vector‖ − 1| over all unit vectors that this process holds; 0 where it holds none."""
-    local = [(local_rows(matrix), dim) for _, matrix, dim in unit_matrices(model)]
-    rows = [part if dim % 2 else part.mT for part, dim in local]
+    held = [
+        (matrix.full_tensor() if splits_vectors(matrix, dim) else local_rows(matrix), dim)
+        for _, matrix, dim in unit_matrices(model)
+    ]
+    rows = [part if dim % 2 else part.mT for part, dim in held]
     deviations = [(row_norms(r) - 1).abs().max() for r in rows if r.numel()]
     return float(torch.stack(deviations).max()) if deviations else 0.0

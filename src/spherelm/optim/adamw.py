@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from spherelm.errors import UserError
-from spherelm.model.sphere import local_rows, splits_vectors, unit_matrices
+from spherelm.model.sphere import check_rows_whole, local_rows, unit_matrices
 from spherelm.ops.choose import choose_adamw
 from spherelm.ops.names import Kernels
 from spherelm.ops.reference import normalize
@@ -40,6 +40,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
             "spherelm.AdamW is for spherelm.Transformer; for the exported model use an optimizer "
             "of torch with attach_retraction"
         )
+    check_rows_whole((matrix.name, matrix.parameter) for matrix in found)
     spherical = {id(matrix.parameter) for matrix in found}
     trained = [p for p in model.parameters() if p.requires_grad]
     groups = (
@@ -121,10 +122,8 @@ class AdamW(torch.optim.AdamW):
 
     def _own_update(self) -> Callable[..., None] | None:
         """What computes the step in torch's place, if anything does."""
-        held = [p for group in self.param_groups for p in group["params"]]
-        if any(map(splits_vectors, held)):
-            return None
-        return choose_adamw(self._kernels, list(map(local_rows, held)))
+        held = [local_rows(p) for group in self.param_groups for p in group["params"]]
+        return choose_adamw(self._kernels, held)
 
     def _step_by(self, update: Callable[..., None]) -> None:
         for group in self.param_groups:

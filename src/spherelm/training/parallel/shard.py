@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from spherelm.config import TrainConfig
 from spherelm.distributed.processes import Processes
-from spherelm.model.sphere import check_rows_whole
+from spherelm.model.sphere import check_rows_whole, matrices
 from spherelm.model.transformer import Transformer
 from spherelm.ops.device import uses_bf16
 from spherelm.training.parallel.tensor import divide_blocks
@@ -45,7 +45,7 @@ def parallelize(model: Transformer, train: TrainConfig, processes: Processes) ->
     if mesh is not None:
         bf16 = uses_bf16(train.precision, processes.device)
         shard_rows(model, mesh["replicate", "shard"], bf16)
-        check_rows_whole(model)
+        check_rows_whole(matrices(model))
 
 
 def compile_blocks(model: Transformer) -> None:
