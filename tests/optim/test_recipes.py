@@ -147,6 +147,17 @@ def test_rows_beyond_the_angle_are_put_at_it_on_their_way() -> None:
     torch.testing.assert_close(rows[3:], expected[3:], rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("most", [math.pi, 4.0, 2 * math.pi, 10.0])
+def test_an_angle_that_no_step_reaches_caps_nothing(most: float) -> None:
+    """Such as ten, meant as degrees."""
+    torch.manual_seed(0)
+    before = F.normalize(torch.randn(6, 9), dim=-1)
+    after = torch.cat((torch.randn(5, 9), -before[5:]))
+    rows = after.clone()
+    cap_rows_(rows, before, most)
+    assert torch.equal(rows, after)
+
+
 @pytest.mark.parametrize("resumed", [False, True])
 @pytest.mark.parametrize("lr_groups", ["one", "nugpt"])
 @pytest.mark.parametrize("algorithm", ["adamw", "muon", "gated_adamw"])

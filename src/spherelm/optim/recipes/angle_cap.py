@@ -26,6 +26,7 @@ def cap_rows_(rows: Tensor, before: Tensor, most: float) -> None:
     Turned about the origin, in the plane of the two: before · cos θ + tangent · sin θ. Rows within
     the angle stay as they are.  (n, D)
     """
+    most = min(most, math.pi)  # no two directions are further apart
     after = normalize(rows)
     # The chord, not the cosine, which cannot tell small angles apart.
     chord = torch.linalg.vector_norm(after - before, dim=-1, keepdim=True)
