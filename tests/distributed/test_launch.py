@@ -17,6 +17,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 from spherelm.cli import main
 from spherelm.config import ParallelConfig
+from spherelm.distributed import processes
 from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
@@ -102,6 +103,20 @@ def test_a_group_that_was_there_before_stays(single_rank_group: None) -> None:
     with Processes(ParallelConfig(), "cpu"):
         pass
     assert torch.distributed.is_initialized()
+
+
+@pytest.mark.parametrize("name", ["MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK"])
+def test_a_launcher_that_does_not_say_where_we_are(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as a scheduler's own: each process has a GPU to choose, and others to meet."""
+    said = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+    for variable, value in {**said, "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(variable, value)
+    monkeypatch.delenv(name)
+    monkeypatch.setattr(processes, "choose_device", lambda _: torch.device("cuda"))
+    with pytest.raises(UserError, match=f"RANK is set, but {name} is not"):
+        Processes(ParallelConfig(), "auto")
 
 
 @pytest.fixture

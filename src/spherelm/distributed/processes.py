@@ -66,12 +66,13 @@ class Processes:
         (with torch 2.13, gloo called the dead): every meeting of every start gets a corner of its
         own.
         """
-        if self.device.type == "cuda":
-            self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
-            torch.cuda.set_device(self.device)
-        for name in ("MASTER_ADDR", "MASTER_PORT"):
+        on_gpu = self.device.type == "cuda"
+        for name in ("MASTER_ADDR", "MASTER_PORT", *(("LOCAL_RANK",) if on_gpu else ())):
             if name not in os.environ:
                 raise UserError(f"RANK is set, but {name} is not; start processes with torchrun")
+        if on_gpu:
+            self.device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            torch.cuda.set_device(self.device)
         corner = f"start_{_restarts()}_{next(_meetings)}"
         start = timedelta(seconds=parallel.start_timeout)
         store = PrefixStore(corner, _connect(start, host=self.rank == 0))
@@ -82,7 +83,7 @@ class Processes:
         # Torch's own limit comes after ours, which can say more than that a message did not come.
         limit = timedelta(seconds=60 + 2 * max(parallel.timeout, parallel.start_timeout))
         if not dist.is_initialized():
-            backend = "cpu:gloo,cuda:nccl" if self.device.type == "cuda" else "gloo"
+            backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
             dist.init_process_group(
                 backend, store=store, rank=self.rank, world_size=self.world_size, timeout=limit
             )
