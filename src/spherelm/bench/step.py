@@ -42,6 +42,7 @@ from spherelm.optim.adamw import attach_retraction, parameter_groups
 from spherelm.optim.recipes.logit_gradient import precondition_
 from spherelm.training.build import build_optimizer
 from spherelm.training.memory import check_fits
+from spherelm.training.parallel.gradients import clipping_factor
 from spherelm.training.parallel.shard import compile_blocks
 from spherelm.training.passes import WARM_UPS, Passes
 
@@ -276,7 +277,7 @@ def _our_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
         if run.optim.logit_preconditioning:
             precondition_(model)
         norm = nn.utils.get_total_norm([p.grad for p in params if p.grad is not None])
-        optimizer.scale_gradients((run.optim.grad_clip / (norm + 1e-6)).clamp(max=1.0))
+        optimizer.scale_gradients(clipping_factor(norm, run.optim.grad_clip))
         optimizer.step()
         optimizer.zero_grad()
 

@@ -20,7 +20,6 @@ from spherelm.config_io import flatten, to_dict
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.model.config import SCALE_NAMES, ModelConfig
-from spherelm.model.sphere import retract_strays_
 from spherelm.model.transformer import Transformer
 from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs.load import foreign_tokens
@@ -53,14 +52,13 @@ class Origin:
         return cls(str(folder), checksum_of(folder))
 
     def give_weights_(self, model: Transformer) -> None:
-        """Fill `model` with the weights, back on the sphere where they were not on it."""
+        """Fill `model` with the weights; loading puts those on the sphere that were not on it."""
         if not os.path.isdir(self.folder) or checksum_of(Path(self.folder)) != self.checksum:
             raise UserError(
                 f"{self.folder} is not any more the model that this run begins with; "
                 "put it back, or start over with --force"
             )
         model.load_state_dict(reading(self.folder, read_weights).state_dict())
-        retract_strays_(model)
 
     def as_record(self) -> dict[str, Any]:
         return asdict(self)
