@@ -13,7 +13,6 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
-from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn.utils import parametrize
 
 from spherelm import AdamW, Transformer, attach_retraction, retract_
@@ -186,14 +185,3 @@ def test_a_wrapper_that_flattens_parameters_is_refused() -> None:
     parametrize.register_parametrization(parametrized, "E_input", nn.Tanh())
     with pytest.raises(UserError, match="E_input is not a matrix any more"):
         retract_(parametrized)
-
-
-@pytest.mark.usefixtures("one_process")
-def test_vectors_that_are_split_between_processes_are_normalized_whole() -> None:
-    """One process stands for several here; the way through a collective is the same."""
-    model = Transformer(tiny_config())
-    rows = distribute_tensor(model.E_input.detach() * 3, init_device_mesh("cpu", (1,)), [Shard(1)])
-    model.E_input = nn.Parameter(rows)
-    retract_(model)
-    assert isinstance(model.E_input, DTensor)
-    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
