@@ -13,11 +13,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.nn.utils import parametrize
 
 from spherelm import AdamW, Transformer, attach_retraction, retract_
 from spherelm.errors import UserError
-from spherelm.model.sphere import largest_norm_deviation, unit_matrices
+from spherelm.model.mlp import MLP
+from spherelm.model.sphere import largest_norm_deviation, splits_vectors, unit_matrices
 from spherelm.training.parallel.tensor import divide_blocks
 from tests.model.tiny import random_tokens, tiny_config
 
@@ -185,3 +187,27 @@ def test_a_wrapper_that_flattens_parameters_is_refused() -> None:
     parametrize.register_parametrization(parametrized, "E_input", nn.Tanh())
     with pytest.raises(UserError, match="E_input is not a matrix any more"):
         retract_(parametrized)
+
+
+@pytest.mark.parametrize(
+    ("placement", "dim", "split"),
+    [
+        (Replicate(), -1, False),
+        (Shard(0), -1, False),
+        (Shard(1), -1, True),
+        (Shard(0), 0, True),  # as some of the exported model lie
+        (Shard(1), 0, False),
+        (Partial(), -1, True),
+    ],
+)
+@pytest.mark.usefixtures("one_process")
+def test_what_splits_vectors(placement: Placement, dim: int, split: bool) -> None:
+    matrix = DTensor.from_local(torch.ones(4, 6), init_device_mesh("cpu", (1,)), [placement])
+    assert splits_vectors(matrix, dim) == split
+
+
+def test_a_matrix_with_two_owners_is_found_once() -> None:
+    """As tied embeddings of an exported model are: put back once a step, not twice."""
+    first, second = MLP(tiny_config()), MLP(tiny_config())
+    second.W_u = first.W_u
+    assert len(unit_matrices(nn.ModuleList([first, second]))) == 5
