@@ -199,3 +199,14 @@ def test_nothing_to_show_yet(
     assert main(["report", str(tmp_path / "run"), "--out", str(tmp_path / "out")]) == 2
     assert "has no steps yet" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_without_steps_beside_one_that_has_some(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    shutil.copytree(runs["ngpt"], tmp_path / "new")
+    for name in ("metrics.jsonl", "speed.jsonl"):
+        (tmp_path / "new" / name).write_text("")
+    html = page(runs["gpt"], tmp_path / "new")
+    assert "0 of 12" in html
+    assert "Not at the end: new at step 0 of 12." in html

@@ -120,7 +120,7 @@ def _numbers(shown: Sequence[Shown]) -> str:
 
 
 def _validation(run: History) -> list[float]:
-    return [y for _, y in run.curve("val_loss", lambda line: line["step"], most=len(run.metrics))]
+    return [line["val_loss"] for line in run.metrics if line.get("val_loss") is not None]
 
 
 def _number(values: Sequence[float]) -> str:
