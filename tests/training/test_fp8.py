@@ -16,6 +16,7 @@ from spherelm.saved import load_model
 from spherelm.training import loop
 from spherelm.training.build import check_eight_bits
 from spherelm.training.loop import train
+from spherelm.training.report.plan import make_plan
 from tests.training.conftest import tiny
 from tests.training.same_run import assert_same_run, stopped, tensors
 
@@ -80,6 +81,8 @@ def test_a_machine_without_eight_bits_is_refused_before_anything_is_written(
     with pytest.raises(UserError, match="fp8 needs an NVIDIA GPU of compute"):
         train(in_8_bits(tiny("ngpt")), dataset, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match="fp8 needs an NVIDIA GPU of compute"):
+        make_plan(in_8_bits(tiny("ngpt")), dataset)  # nor is a simulation timed
 
 
 def test_shapes_that_do_not_go_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

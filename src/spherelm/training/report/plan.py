@@ -21,7 +21,7 @@ from spherelm.data.loader import WindowReader
 from spherelm.free_memory import free_memory, gib
 from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.ops.device import choose_device, in_precision, uses_bf16
-from spherelm.training.build import build_model, check_data
+from spherelm.training.build import build_model, check_data, check_eight_bits
 from spherelm.training.memory import check_fits, training_memory
 
 
@@ -57,6 +57,7 @@ def make_plan(
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
     check_data(run, dataset)
+    check_eight_bits(run, device)
     windows = WindowReader(dataset.train, run.model.context).n_windows
     speed = measure_speed(run, device, say)
     per_token = flops_per_token(run.model)
