@@ -160,3 +160,12 @@ def test_matrices_in_batches_step_as_torch_steps_them(
             assert batched.state[a].keys() == single.state[b].keys()
             for name, value in single.state[b].items():
                 assert torch.equal(batched.state[a][name], value)
+
+
+def test_portions_are_as_large_as_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no copy is made of all matrices at once; one that is too large goes alone."""
+    monkeypatch.setattr(batched_muon, "AT_ONCE", 10)
+    sizes = [4, 4, 4, 12, 2]
+    cut = [sizes[portion] for portion in batched_muon.portions([torch.empty(n) for n in sizes])]
+    assert cut == [[4, 4], [4], [12], [2]]
+    assert list(batched_muon.portions([])) == []
