@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -211,6 +212,19 @@ def test_a_saved_optimizer_goes_on_to_the_bit() -> None:
     twin = copy.deepcopy(model)
     restored = AdamW(twin, lr=0.9)
     restored.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    for each, its in ((model, optimizer), (twin, restored)):
+        torch.manual_seed(4)
+        train(each, its, steps=2)
+    for p, q in zip(model.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(p, q)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_of_model_and_optimizer_goes_on_to_the_bit(copied: Callable[[Any], Any]) -> None:
+    model = Transformer(tiny_config())
+    optimizer = AdamW(model, lr=1e-2, kernels="reference")
+    train(model, optimizer, steps=2)
+    twin, restored = copied((model, optimizer))
     for each, its in ((model, optimizer), (twin, restored)):
         torch.manual_seed(4)
         train(each, its, steps=2)

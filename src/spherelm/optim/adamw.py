@@ -90,6 +90,10 @@ class AdamW(torch.optim.AdamW):
         self._kernels = kernels
         self._factor: Tensor | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For a copy or a pickle: torch's own knows nothing of ours."""
+        return {**super().__getstate__(), "_kernels": self._kernels, "_factor": self._factor}
+
     @torch.no_grad()
     def scale_gradients(self, factor: Tensor) -> None:
         """Multiply all gradients of the next step by `factor`, one number on the device: clipping.
