@@ -15,6 +15,9 @@ from spherelm.validate import check_fields, require_int
 StepMode = Literal["kernels", "fp8", "kernels-eager", "compiled", "compiled-model", "reference"]
 DecodeMode = Literal["fused", "compiled", "graph", "eager"]
 
+SEQUENCE = 1024
+"""Tokens of a sequence whose operations are timed alone."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class BenchFlags:
@@ -71,7 +74,8 @@ class KernelsFlags(DeviceFlags):
     """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
 
     tokens: int | None = None
-    """Tokens of the batch. Unset: 32768 on CUDA, else 1024."""
+    """Tokens of the batch, in sequences of 1024, or in a shorter one. Unset: 32768 on CUDA, else
+    1024."""
     d_model: int | None = None
     """Width of the model, in heads of 64. Unset: 1024 on CUDA, else 128."""
 
@@ -79,6 +83,10 @@ class KernelsFlags(DeviceFlags):
         super().__post_init__()
         if self.d_model is not None and self.d_model % 64:
             raise UserError(f"--d-model must be a multiple of 64, not {self.d_model}")
+        if self.tokens is not None and self.tokens > SEQUENCE and self.tokens % SEQUENCE:
+            raise UserError(
+                f"--tokens must be a multiple of {SEQUENCE}, or below it, not {self.tokens}"
+            )
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from spherelm.bench.flags import SEQUENCE
 from spherelm.bench.report import Table
 from spherelm.bench.timing import Timing, copy_speed, measure
 from spherelm.model.rope import rope_table
@@ -44,7 +45,7 @@ def cases(
     """Each kernel with its inputs, and the fewest bytes that it moves."""
     from spherelm.ops.triton import fp8_cast, fp8_qkv, fp8_residual, fp8_swiglu
 
-    F, K, T = 4 * D, 64, min(N, 1024)
+    F, K, T = 4 * D, 64, min(N, SEQUENCE)
     H = D // K
     row = 2 * N * D  # bytes of (N, D) in bfloat16, or in eight bits both ways round
 

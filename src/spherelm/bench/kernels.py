@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from spherelm.bench.flags import SEQUENCE
 from spherelm.bench.flags import KernelsFlags as Flags
 from spherelm.bench.fp8 import fp8_table, measure_fp8
 from spherelm.bench.report import Report, Table, environment
@@ -105,7 +106,7 @@ def _cases(flags: Flags, device: torch.device) -> dict[str, Case]:
     on_cuda = device.type == "cuda"
     N = flags.tokens or (32768 if on_cuda else 1024)
     D = flags.d_model or (1024 if on_cuda else 128)
-    K, T = 64, min(N, 1024)
+    K, T = 64, min(N, SEQUENCE)
     dtype = torch.bfloat16 if on_cuda else torch.float32
     row = N * D * (2 if on_cuda else 4)  # bytes of one (B, T, D)
 

@@ -10,6 +10,7 @@ ROWS = (
     row("bench stpe", says="did you mean 'step'?"),
     row("bench", "", says="there is no benchmark ''"),
     row(f"{KERNELS} --d-model 8", says="--d-model must be a multiple of 64"),
+    row(f"{KERNELS} --tokens 2047", says="--tokens must be a multiple of 1024, or below it"),
     row("bench step --archs", says="--archs"),
     row("bench step --sizes ngpt-debug --device cpu", says="unknown preset"),
     row("bench decode --size", "", "--device", "cpu", says="unknown preset"),
