@@ -45,13 +45,13 @@ def as_bytes(x: Tensor) -> Tensor:
 def place(
     program, rows, columns, ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr
 ):  # fmt: skip
-    """The tile of a program: which of those below each other, its rows and its columns."""
+    """The tile of a program: its rows and its columns."""
     down, across = tl.cdiv(rows, ROWS), tl.cdiv(columns, COLUMNS)
     first = program // (GROUP * across) * GROUP
     high = tl.minimum(down - first, GROUP)
     inside = program % (GROUP * across)
     tile = first + inside % high
-    return tile, tile * ROWS + tl.arange(0, ROWS), inside // high * COLUMNS + tl.arange(0, COLUMNS)
+    return tile * ROWS + tl.arange(0, ROWS), inside // high * COLUMNS + tl.arange(0, COLUMNS)
 
 
 _ON_GPU = tl.constexpr(not triton.knobs.runtime.interpret)
@@ -145,7 +145,7 @@ def cast_kernel(
     LARGEST: tl.constexpr, AMAX: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    _, row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS, GROUP)
+    row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     at = row.to(tl.int64)[:, None] * columns + column[None, :]
     x = load_tile(x_ptr + at, mask, EVEN)
@@ -247,7 +247,7 @@ def turn_kernel(
     x_ptr, turned_ptr, rows, columns, turned_rows,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    _, row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS, GROUP)
+    row, column = place(tl.program_id(0), turned_rows, columns, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < columns)[None, :]
     x = tl.load(x_ptr + row.to(tl.int64)[:, None] * columns + column[None, :], mask=mask, other=0)
     there = (column < columns)[:, None] & (row < turned_rows)[None, :]

@@ -60,7 +60,7 @@ def swiglu_kernel_8(
     LARGEST: tl.constexpr, SCALED: tl.constexpr, AMAX: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, GROUP: tl.constexpr,
 ):  # fmt: skip
-    _, row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS, GROUP)
+    row, column = place(tl.program_id(0), turned_rows, F, ROWS, COLUMNS, GROUP)
     mask = (row < rows)[:, None] & (column < F)[None, :]
     at = packed_ptr + row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
     u, nu = load_pair(at, F, mask, EVEN)
