@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
+from spherelm.folders import swap
 from spherelm.model.flops import count_parameters
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
@@ -230,3 +232,34 @@ def test_a_checkpoint_has_the_validation_loss_of_its_own_step_or_none(
     for step, expected in ((3, None), (6, None), (12, lines[12]["val_loss"])):
         state = json.loads((tmp_path / f"checkpoints/step_{step}/state.json").read_text())
         assert state["val_loss"] == expected
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_lines_are_forced_to_the_disk_before_a_checkpoint_counts_on_them(
+    tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch, background: bool
+) -> None:
+    """Where the power fails, no checkpoint is left whose lines of metrics are gone."""
+    forced: dict[int, int] = {}
+    """Bytes of each file that are on the disk, by its inode."""
+    fsync, put, named = os.fsync, swap.put, list[str]()
+
+    def note_size(file: int) -> None:
+        forced[os.stat(file).st_ino] = os.stat(file).st_size
+        fsync(file)
+
+    def check_lines(new: Path, target: Path) -> None:
+        if target.name.startswith("step_"):
+            step = int(target.name.removeprefix("step_"))
+            for name in ("metrics.jsonl", "speed.jsonl"):
+                path = tmp_path / "run" / name
+                lines = path.read_bytes().splitlines(keepends=True)[:step]
+                assert len(lines) == step
+                assert forced[path.stat().st_ino] >= sum(map(len, lines))
+            named.append(target.name)
+        put(new, target)
+
+    monkeypatch.setattr(os, "fsync", note_size)
+    monkeypatch.setattr(swap, "put", check_lines)
+    run = override(tiny("gpt"), {"train.background_checkpoints": background})
+    train(run, dataset, tmp_path / "run")
+    assert named == ["step_4", "step_8", "step_12"]
