@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -19,12 +20,14 @@ from spherelm.console import format_count
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
 from spherelm.data.tokenizer_load import load_tokenizer
+from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.folders import swap
 from spherelm.model.flops import count_parameters
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model
+from spherelm.training.build import build_state
 from spherelm.training.loop import train
 from spherelm.training.report.reporter import Lines
 from tests.training.conftest import tiny
@@ -84,6 +87,18 @@ def test_ngpt_logs_its_factors_and_stays_on_the_sphere(
         # A row of 16 float32 numbers can be off by a few units in the last place.
         assert 0 < line["largest_norm_deviation"] < 1e-6
     assert evaluated[0]["alpha_attn"] != evaluated[-1]["alpha_attn"]
+
+
+def test_the_seed_decides_the_weights_and_the_order_of_the_data(dataset: TokenDataset) -> None:
+    def begin(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        run = override(tiny("gpt"), {"train.seed": seed})
+        state = build_state(run, dataset, Processes(run.parallel, "cpu"))
+        with contextlib.closing(state.loader):
+            return state.model.E_input.detach(), next(state.loader).tokens
+
+    for same, other, again in zip(begin(3), begin(4), begin(3), strict=True):
+        assert torch.equal(same, again)
+        assert not torch.equal(same, other)
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_does_not(
