@@ -103,6 +103,17 @@ def test_table_survives_a_change_of_dtype(cast: object, expected: torch.dtype) -
     assert torch.equal(model.rope.table, rope_table(600, 4, 10000.0, dtype=expected))
 
 
+def test_a_model_made_in_float64_has_such_a_table() -> None:
+    """As one that was made in float32 and moved: where torch's default is float64."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        made = Transformer(tiny_config())
+    finally:
+        torch.set_default_dtype(torch.float32)
+    assert made.dtype == torch.float64
+    assert torch.equal(made.rope.table, Transformer(tiny_config()).double().rope.table)
+
+
 def test_table_survives_the_meta_device() -> None:
     config = tiny_config()
     with torch.device("meta"):

@@ -43,6 +43,11 @@ def rope_table(
     return torch.stack((angles.cos(), angles.sin())).to(dtype)
 
 
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of angles in a model of `dtype`: float32 at least."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 class RopeTable(nn.Module):
     """The table for a context; made anew, never cast, when the model changes dtype or device."""
 
@@ -51,13 +56,14 @@ class RopeTable(nn.Module):
     def __init__(self, length: int, d_k: int, base: float) -> None:
         super().__init__()
         self.length, self.d_k, self.base = length, d_k, base
-        self.register_buffer("table", rope_table(length, d_k, base), persistent=False)
+        table = rope_table(length, d_k, base, dtype=_wide(torch.get_default_dtype()))
+        self.register_buffer("table", table, persistent=False)
 
     def rebuild(self, length: int) -> None:
         """Make the table for another length: longer ones extrapolate with the same angles."""
-        wide = torch.float64 if self.table.dtype == torch.float64 else torch.float32
+        device, dtype = self.table.device, _wide(self.table.dtype)
         self.length = length
-        self.table = rope_table(length, self.d_k, self.base, self.table.device, wide)
+        self.table = rope_table(length, self.d_k, self.base, device, dtype)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
