@@ -368,6 +368,24 @@ def test_a_second_pass_does_not_spoil_the_gradients_of_the_first(arch: Arch) -> 
         assert torch.equal(p.grad, wanted[name]), name
 
 
+@pytest.mark.parametrize("kernels", ["reference", "triton"])
+def test_an_evaluation_does_not_move_the_scales(kernels: Kernels) -> None:
+    """Of a GPT, whose inputs have scales by what was seen, with inputs that no training had."""
+    model = model_in_8_bits("gpt", kernels)
+    model.loss(*batch(model)).backward()
+    twin = copy.deepcopy(model)
+    gains = [p for p in model.parameters() if p.ndim == 1]
+    with torch.no_grad():
+        torch._foreach_mul_(gains, 64.0)
+        model.loss(*batch(model))
+        torch._foreach_div_(gains, 64.0)
+    for each in (model, twin):
+        each.loss(*batch(each)).backward()
+    expected = scaling_state(twin)
+    for name, numbers in scaling_state(model).items():
+        assert torch.equal(numbers, expected[name]), name
+
+
 @ARCHS
 def test_computing_blocks_again_changes_nothing(arch: Arch) -> None:
     plain, again = (model_in_8_bits(arch) for _ in range(2))
