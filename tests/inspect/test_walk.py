@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from spherelm import Transformer
 from spherelm.inspect.attribution import attribute, half_life, weights
 from spherelm.inspect.bounds import look_at_bounds
 from spherelm.inspect.path import angle_between, angle_from_circle, look_at_path
@@ -219,3 +220,18 @@ def test_nothing_exceeds_its_limit(fields: dict[str, object]) -> None:
         assert (each.input_limit is None) == free
         if each.input_limit is not None:
             assert max(each.inputs) <= each.input_limit * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("qk_norm", [False, True])
+def test_the_limit_of_q_is_where_two_cosines_are_turned_into_one(qk_norm: bool) -> None:
+    """All tokens and all rows of W_q the same: without Norm a pair (1, 1) is turned by a radian,
+    and one of its numbers becomes cos 1 + sin 1."""
+    model = Transformer(tiny_config(qk_norm=qk_norm)).double()
+    with torch.no_grad():
+        for matrix in (model.E_input, model.layers[0].attention.W_q):
+            matrix.copy_(model.E_input[:1].expand_as(matrix))
+    scores = look_at_bounds(model, walk(model, torch.tensor([0, 0])))[1]
+    assert scores.product == "q kᵀ"
+    assert scores.input_limit == pytest.approx(1 if qk_norm else math.sqrt(2))
+    if not qk_norm:
+        assert scores.inputs[0] == pytest.approx(math.cos(1) + math.sin(1))

@@ -67,6 +67,13 @@ def test_rms_norm_beside_the_stream(
     assert_as_exact_as_plain(by("triton", name), operation_of_reference(adds), inputs)
 
 
+def test_the_norm_is_that_of_the_sum_as_it_is_stored(dtype: torch.dtype, device: str) -> None:
+    """Its backward, and the next block, read the rounded sum."""
+    h, y, gain = draw([(7, 24), (7, 24), (24,)], dtype, device)
+    total, normed = by("triton", "add_rms_norm")(h, y, gain)
+    assert torch.equal(normed, by("triton", "rms_norm")(total, gain))
+
+
 def operation_of_reference(adds: bool):  # type: ignore[no-untyped-def]
     def plain(h: Tensor, *rest: Tensor) -> tuple[Tensor, Tensor]:
         total = h + rest[0] if adds else h * 1
