@@ -7,12 +7,14 @@ import json
 import pytest
 import torch
 
-from spherelm.bench import step
+from spherelm import presets
+from spherelm.bench import step, timing
 from spherelm.bench.shares import part_of
 from spherelm.bench.step import peak_flops
-from spherelm.bench.timing import Timing, measure
+from spherelm.bench.timing import Timing, copy_speed, measure
 from spherelm.cli import bench
 from spherelm.errors import UserError
+from spherelm.model.flops import flops_per_token
 
 
 def test_step_reports_both_models(capsys: pytest.CaptureFixture[str]) -> None:
@@ -24,6 +26,8 @@ def test_step_reports_both_models(capsys: pytest.CaptureFixture[str]) -> None:
         assert found["tokens"] == 128
         median_s = found["step_ms"]["median"] / 1e3
         assert found["tokens_per_s"] == pytest.approx(128 / median_s)
+        model = presets.of_size("debug", found["arch"]).model
+        assert found["tflops"] == pytest.approx(flops_per_token(model) * 128 / median_s / 1e12)
         assert found["parts_ms"]["products"] > 0
         assert found["peak_gib"] is None
         assert found["mfu"] is None
@@ -104,3 +108,9 @@ def test_parts_of_a_step_by_kernel_name() -> None:
     assert part_of("adamw_kernel") == "optimizer"
     assert part_of("triton_poi_fused__to_copy_1") == "copies"
     assert part_of("something new") == "other"
+
+
+def test_a_copy_reads_and_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """64 MiB each way, here in a millisecond."""
+    monkeypatch.setattr(timing, "measure", lambda *_: Timing(1.0, 1.0, 1.0))
+    assert copy_speed(torch.device("cpu")) == pytest.approx(2 * 2**26 / 1e-3)

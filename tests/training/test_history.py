@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 from html import escape
 from pathlib import Path
 
@@ -178,6 +179,9 @@ def test_a_run_that_goes_on(
     for _ in range(2):  # the second replaces the first
         assert main(["report", str(going), "--out", str(out), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["runs"][str(going)]["step"] == 7
+    history = read_history(str(going))
+    usual = statistics.median(history.seconds.values())
+    assert history.clock[7] - history.clock[6] == pytest.approx(usual)
     html = (out / "report.html").read_text()
     assert re.search(r"going at step 7 of 12, \d+s of steps to go\.", html)
     assert sorted(path.name for path in out.iterdir()) == [".spherelm", "report.html"]
