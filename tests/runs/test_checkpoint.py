@@ -131,6 +131,18 @@ def test_a_file_of_another_size_is_named_with_its_size(tmp_path: Path) -> None:
         checkpoint.verify(path)
 
 
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_bit_that_has_turned_is_found(tmp_path: Path, place: str) -> None:
+    """In the names and shapes, or in the numbers themselves: neither changes the file's size."""
+    path = save(tmp_path, 1)
+    (file,) = path.glob("*.safetensors")
+    content = bytearray(file.read_bytes())
+    content[20 if place == "first" else -1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(records.Damaged, match=rf"{file.name}: its checksum is not that of"):
+        checkpoint.verify(path)
+
+
 def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match=r"could not write checkpoint.*Not a directory") as caught:
