@@ -336,6 +336,9 @@ for folder in sys.argv[1:]:
 
 
 def test_a_fresh_process_without_spherelm_loads_both_architectures(tmp_path: Path) -> None:
+    """Also what transformers saved where the classes were registered: they went along."""
+    import spherelm.hf.register  # noqa: F401
+
     folders, expected = [], []
     for arch, name in (("ngpt", "NGPTForCausalLM"), ("gpt", "LlamaForCausalLM")):
         model = byte_model(arch=arch)
@@ -346,6 +349,10 @@ def test_a_fresh_process_without_spherelm_loads_both_architectures(tmp_path: Pat
             [prompt], max_new_tokens=20, sampling=Sampling(temperature=0), stop_ids={256}
         )
         expected.append((name, prompt + new))
+    for auto in (transformers.AutoModelForCausalLM, transformers.AutoTokenizer):
+        auto.from_pretrained(folders[0]).save_pretrained(tmp_path / "saved")
+    folders.append(str(tmp_path / "saved"))
+    expected.append(expected[0])
     result = subprocess.run(
         [sys.executable, "-c", FRESH, *folders],
         capture_output=True,

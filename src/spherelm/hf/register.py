@@ -28,6 +28,11 @@ __all__ = ["NGPTConfig", "NGPTForCausalLM", "NGPTModel", "RetractionCallback"]
 transformers.AutoConfig.register(NGPTConfig.model_type, NGPTConfig, exist_ok=True)
 transformers.AutoModel.register(NGPTConfig, NGPTModel, exist_ok=True)
 transformers.AutoModelForCausalLM.register(NGPTConfig, NGPTForCausalLM, exist_ok=True)
+# With it `save_pretrained` writes the classes, too, as for those that came with a folder: its
+# config.json names them, and without them it would load nowhere but where spherelm is.
+NGPTConfig.register_for_auto_class("AutoConfig")
+NGPTModel.register_for_auto_class("AutoModel")
+NGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
 
 
 class RetractionCallback(transformers.TrainerCallback):
