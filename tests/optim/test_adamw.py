@@ -185,6 +185,29 @@ def test_frozen_matrices_need_no_optimizer() -> None:
     assert torch.equal(model.E_input, before)
 
 
+def test_groups_that_are_added_later() -> None:
+    """What was frozen stays on the sphere when it moves; a part of the user's own is left free."""
+    model, head = Transformer(tiny_config()), nn.Linear(3, 2)
+    model.E_input.requires_grad_(False)
+    optimizer = AdamW(model, lr=0.05)
+    model.E_input.requires_grad_(True)
+    with pytest.raises(UserError, match="a group of their own"):
+        optimizer.add_param_group({"params": [model.E_input, head.weight]})
+    with pytest.raises(UserError, match="without weight decay"):
+        optimizer.add_param_group({"params": [model.E_input], "weight_decay": 0.1})
+    optimizer.add_param_group({"params": [model.E_input]})
+    optimizer.add_param_group({"params": head.parameters()})
+    before, length = model.E_input.detach().clone(), torch.linalg.vector_norm(head.weight, dim=-1)
+    head(torch.ones(3)).sum().backward()
+    model.loss(tokens := random_tokens(model.config), tokens).backward()
+    optimizer.step()
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+    assert (model.E_input - before).abs().max() > 1e-3
+    # Adam's first step is the rate times the sign of the gradient; nothing decays or is divided.
+    stepped = torch.linalg.vector_norm(head.weight + 0.05, dim=-1)
+    torch.testing.assert_close(stepped, length)
+
+
 def test_attaching_to_a_gpt_changes_nothing() -> None:
     model = Transformer(tiny_config(arch="gpt"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

@@ -86,13 +86,30 @@ class AdamW(torch.optim.AdamW):
             raise UserError(f"betas must be two numbers, not {betas!r}")
         for beta in betas:
             require_fraction("betas", beta)
-        super().__init__(parameter_groups(model, weight_decay), lr=lr, betas=betas, eps=eps)
+        self._spherical = {id(matrix.parameter) for matrix in unit_matrices(model)}
+        groups = parameter_groups(model, weight_decay)
+        super().__init__(groups, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self._kernels = kernels
         self._factor: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """For a copy or a pickle: torch's own knows nothing of ours."""
         return {**super().__getstate__(), "_kernels": self._kernels, "_factor": self._factor}
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As torch's: for what was frozen until now, or is not the model's.
+
+        Matrices of the model that live on the sphere need a group without others.
+        """
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        on_sphere = {id(p) in self._spherical for p in group["params"]}
+        group["on_sphere"] = on_sphere == {True}
+        if len(on_sphere) > 1 or (group["on_sphere"] and group["weight_decay"]):
+            del self.param_groups[-1]
+            raise UserError(
+                "matrices of unit vectors need a group of their own, without weight decay"
+            )
 
     @torch.no_grad()
     def scale_gradients(self, factor: Tensor) -> None:
