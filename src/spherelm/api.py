@@ -74,13 +74,22 @@ def train(
     if data is not None:
         path = str(data.path if isinstance(data, TokenDataset) else data)
         run = override(run, {"data.path": path})
+    notes: tuple[str, ...] = ()
     if data_decides:
         run = override(run, {"model.vocab_size": dataset.vocab_size})
+        notes = dataset.vocab_size_notes
     if force and not isinstance(config, RunConfig):
         place.check_apart(Path(out), [config])  # a file there would go with the run it describes
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
     return run_training(
-        run, dataset, Path(out), resume=resume, force=force, reporter=reporter, init_from=source
+        run,
+        dataset,
+        Path(out),
+        resume=resume,
+        force=force,
+        reporter=reporter,
+        init_from=source,
+        notes=notes,
     )
 
 

@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import spherelm
 from spherelm.cli import main
 from spherelm.data import open as opening
-from spherelm.data.dataset import MANIFEST, TokenDataset
+from spherelm.data.dataset import MANIFEST, TokenDataset, read_nanogpt
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.shards import open_shard, smallest_dtype
@@ -170,6 +171,43 @@ def test_a_nanogpt_folder_is_read_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "train.bin").write_bytes(b"abc")
     with pytest.raises(UserError, match=r"train.bin is not a nanoGPT file"):
         open_dataset(tmp_path)
+
+
+def test_where_the_ids_were_counted_that_is_said(
+    tmp_path: Path, make_dataset: MakeDataset, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Else one learns after the training that the model has fewer ids than its tokenizer."""
+    nano = tmp_path / "nano"
+    nano.mkdir()
+    for split in ("train", "val"):
+        np.arange(500, dtype="<u2").tofile(nano / f"{split}.bin")
+    assert make_dataset([30]).vocab_size_notes == ()
+    command = ["train", "--preset", "ngpt-debug", "--data", str(nano), "--steps", "1"]
+    command += ["--out", str(tmp_path / "run"), "--dry-run"]
+    main(command)
+    assert "the model gets 500, one more than the largest" in capsys.readouterr().err
+    main([*command, "--model.vocab-size", "512"])
+    assert "the model gets" not in capsys.readouterr().err
+    (tmp_path / "run.toml").write_text("train.steps = 1\nmodel.context = 16\nmodel.d_model = 32\n")
+    spherelm.train(tmp_path / "run.toml", nano, tmp_path / "run")
+    assert "the model gets 500" in capsys.readouterr().err
+
+
+def test_a_header_is_not_taken_for_tokens(tmp_path: Path) -> None:
+    """The shards of llm.c and modded-nanogpt: 256 numbers, then tokens. The advice is right."""
+    tokens, header = np.arange(500, dtype="<u2"), np.zeros(256, "<i4")
+    header[:3] = 20240520, 1, 500
+    shard, folder = tmp_path / "fineweb train.bin", tmp_path / "nano"
+    folder.mkdir()
+    for file in (shard, folder / "train.bin"):
+        file.write_bytes(header.tobytes() + tokens.tobytes())
+    with pytest.raises(UserError, match="begins with the header"):
+        open_dataset(folder)
+    with pytest.raises(UserError, match="begins with the header") as refused:
+        read_nanogpt(shard)
+    advice = str(refused.value).partition("alone: ")[2]
+    subprocess.run(advice, shell=True, check=True, cwd=folder)
+    assert np.array_equal(read_nanogpt(folder / "train.bin"), tokens)
 
 
 def test_ids_fit_their_dtype() -> None:

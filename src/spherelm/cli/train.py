@@ -93,6 +93,7 @@ def main(argv: list[str]) -> int:
     dataset = open_dataset(run.data.path)
     if VOCABULARY not in base.given:
         run = override(run, {VOCABULARY: dataset.vocab_size})
+        notes += dataset.vocab_size_notes
     if flags.dry_run:
         _plan(run, dataset, flags, notes, base.source)
         return 0

@@ -7,6 +7,7 @@ folders (`train.bin` and `val.bin`, raw uint16) are read as they are.
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -32,6 +33,10 @@ second. Above it only when asked; the sizes of files are checked always."""
 
 COUNTED_TOGETHER = 1 << 22
 """Tokens that are counted at a time: each becomes eight bytes."""
+
+LLM_C_MAGIC, LLM_C_HEADER = 20240520, 1024
+"""What the shards of llm.c and modded-nanogpt begin with, as an int32: as two tokens they would be
+55432 and 308. And the bytes before their tokens."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -99,6 +104,17 @@ class TokenDataset:
             return self.known_vocab_size
         return 1 + max(
             int(shard.tokens.max()) for split in self.splits.values() for shard in split.shards
+        )
+
+    @property
+    def vocab_size_notes(self) -> tuple[str, ...]:
+        """What is to be said where `vocab_size` decides the model's: nothing if it is known."""
+        if self.known_vocab_size is not None:
+            return ()
+        return (
+            f"{self.path} does not say how many ids its tokenizer has, so the model gets "
+            f"{self.vocab_size}, one more than the largest there; if it has more, set "
+            "model.vocab_size, or the model cannot be used with it",
         )
 
     @property
@@ -250,7 +266,13 @@ def read_nanogpt(file: Path) -> np.ndarray[Any, np.dtype[np.uint16]]:
     if size == 0 or size % 2:
         raise UserError(f"{file} is not a nanoGPT file of uint16 tokens: it has {size} bytes")
     with or_say(f"cannot read {file}"):
-        return np.asarray(np.memmap(file, DTYPES["uint16"], mode="r"))
+        tokens = np.asarray(np.memmap(file, DTYPES["uint16"], mode="r"))
+    if size > LLM_C_HEADER and int(tokens[:2].view("<i4")[0]) == LLM_C_MAGIC:
+        raise UserError(
+            f"{file} begins with the header of llm.c and modded-nanogpt, not with tokens; "
+            f"take them alone: tail -c +{LLM_C_HEADER + 1} {shlex.quote(str(file))} > train.bin"
+        )
+    return tokens
 
 
 def _sampled_digest(tokens: np.ndarray[Any, np.dtype[np.uint16]], samples: int = 64) -> str:
