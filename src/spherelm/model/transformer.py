@@ -222,6 +222,8 @@ def _check_shape(name: str, given: Tensor, tokens: Tensor) -> None:
 def _after_loading(model: Transformer, _: object) -> None:
     """What was loaded may be off the sphere, or on another device than before."""
     retract_strays_(model)
+    if model.rope.table.is_meta and not model.E_input.is_meta:  # no state dict holds a table
+        model.rope.to_empty(device=model.E_input.device).to(model.dtype)
     for module in model.modules():
         if isinstance(module, Part):
             module.choose_ops()
