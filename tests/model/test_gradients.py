@@ -76,6 +76,17 @@ def test_compiled_gradients_are_the_eager_ones(arch: str) -> None:
         assert difference <= 1e-5 * p.grad.abs().max(), name
 
 
+@pytest.mark.parametrize("arch", ["ngpt", "gpt"])
+def test_a_model_compiled_for_any_length(arch: str) -> None:
+    """The whole model, as a user would: dynamic=True makes an input of every number it can."""
+    config = tiny_config(arch=arch, n_layers=1)
+    model = perturbed(config)
+    compiled = torch.compile(model, dynamic=True, backend="aot_eager")
+    for length in (5, 7):
+        tokens = random_tokens(config)[:, :length]
+        torch.testing.assert_close(compiled(tokens), model(tokens))
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="to compile for a CPU takes g++")
 def test_compiled_norms_stay_in_float32() -> None:

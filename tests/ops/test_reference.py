@@ -82,6 +82,14 @@ def test_low_precision_in_low_precision_out(name: str) -> None:
     assert [g.dtype for g in grads] == [x.dtype for x in inputs]
 
 
+def test_the_epsilons_are_those_that_kernels_have() -> None:
+    short = torch.tensor([[reference.NORM_EPS / 4, 0.0]])
+    torch.testing.assert_close(reference.normalize(short), torch.tensor([[0.25, 0.0]]))
+    x = torch.full((1, 4), 3 * reference.RMS_NORM_EPS).sqrt()  # of mean square 3 epsilons
+    expected = torch.full((1, 4), 0.75).sqrt()
+    torch.testing.assert_close(reference.rms_norm(x, torch.ones(4)), expected)
+
+
 def test_norm_of_zero_is_zero() -> None:
     assert torch.equal(reference.normalize(torch.zeros(2, 8)), torch.zeros(2, 8))
     x = torch.zeros(2, 8, requires_grad=True)

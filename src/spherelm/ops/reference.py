@@ -29,7 +29,11 @@ from spherelm.ops.interface import Operand
 from spherelm.ops.names import IGNORE_INDEX
 
 NORM_EPS = 1e-12
-"""Lengths below this count as this: Norm(0) is 0, not NaN. Far below any length that occurs."""
+"""Lengths below this count as this: Norm(0) is 0, not NaN. Far below any length that occurs.
+
+Functions of autograd have this number and the next one without their names: a named float is an
+input to `torch.compile(dynamic=True)`, which torch 2.13 loses from one such function to another.
+"""
 
 RMS_NORM_EPS = 1e-6
 
@@ -41,7 +45,7 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 def _length(x: Tensor) -> Tensor:
     """‖x‖ over the last dimension, at least NORM_EPS: (..., D) -> (..., 1)"""
-    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(NORM_EPS)
+    return torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-12)
 
 
 def _unit(x: Tensor) -> Tensor:
@@ -194,7 +198,7 @@ class _RMSNorm(Function):
         wide = at_least_float32(x)
         # sqrt(mean x² + eps) from the length: one pass, no tensor of squares.
         square = torch.linalg.vector_norm(wide, dim=-1, keepdim=True).square_()
-        inverse = square.div_(x.shape[-1]).add_(RMS_NORM_EPS).rsqrt_()
+        inverse = square.div_(x.shape[-1]).add_(1e-6).rsqrt_()
         unscaled = wide * inverse
         ctx.save_for_backward(unscaled, inverse, gain)
         return _result(unscaled * gain.to(wide.dtype), x.dtype)
