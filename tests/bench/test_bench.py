@@ -73,6 +73,13 @@ def test_what_cannot_be_measured_is_refused_before_anything_is(
         bench.main(["step", "--device", "cpu", *argv])
 
 
+def test_a_step_without_memory_is_refused_with_flags_of_the_benchmark() -> None:
+    """Not with those of a training, which it does not take."""
+    argv = ["step", "--sizes", "debug", "--device", "cpu", "--tokens", "1000000000000"]
+    with pytest.raises(UserError, match=r"free on this machine; use smaller --sizes or --tokens$"):
+        bench.main(argv)
+
+
 @pytest.mark.parametrize("name", ["step", "decode"])
 def test_a_benchmark_of_no_model_is_refused(name: str) -> None:
     with pytest.raises(UserError, match="--archs needs gpt, ngpt or both"):

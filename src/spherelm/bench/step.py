@@ -215,7 +215,7 @@ class _Built:
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
         train = replace(run.train, batch_size=batch, micro_batch_size=None)
-        check_fits(replace(run, train=train), device)
+        check_fits(replace(run, train=train), device, remedy="use smaller --sizes or --tokens")
         self.step = training_step(run, mode, batch, device, ops, graphs)
         start = time.perf_counter()
         self.step()

@@ -110,7 +110,15 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
     )
 
 
-def check_fits(run: RunConfig, device: torch.device, world_size: int = 1) -> None:
+REMEDY = (
+    "use a smaller model, context or train.micro_batch_size, "
+    "train.activation_checkpointing, or more devices"
+)
+
+
+def check_fits(
+    run: RunConfig, device: torch.device, world_size: int = 1, remedy: str = REMEDY
+) -> None:
     """Refuse a run for whose steps, or whose weights while they are made, there is no memory.
 
     Every process makes the whole model in main memory and moves it to its device before it keeps
@@ -122,10 +130,6 @@ def check_fits(run: RunConfig, device: torch.device, world_size: int = 1) -> Non
     host = torch.device("cpu")
     whole = 4 * count_parameters(run.model).total
     step = training_memory(override(run, {"train.device": device.type}), world_size).certain
-    remedy = (
-        "use a smaller model, context or train.micro_batch_size, "
-        "train.activation_checkpointing, or more devices"
-    )
     sharing = 1 if device.type == "cuda" else local
     require_memory("a step of this run", max(whole, step), device, remedy, sharing)
     require_memory("making the weights of this model", whole, host, "use a smaller one", local)
