@@ -42,6 +42,20 @@ def test_same_ids_and_same_text(tokenizer: Tokenizer, tmp_path: Path) -> None:
         assert theirs.decode(ids) == text == ours.decode(ids)
 
 
+def test_marks_of_a_chat_are_tokens_where_they_are_asked_for(tmp_path: Path) -> None:
+    """As docs/huggingface.md says it; without that they are text, as for spherelm."""
+    write_tokenizer(tmp_path, byte_level_bpe(), context=64)
+    lengths = []
+    for split in ({}, {"split_special_tokens": False}):
+        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, **split)
+        theirs.add_tokens(["<|user|>"], special_tokens=True)
+        theirs.chat_template = "{% for m in messages %}<|user|>{{ m['content'] }}{% endfor %}"
+        ids = theirs.apply_chat_template([{"role": "user", "content": "b"}], return_dict=False)
+        assert theirs.decode(ids) == "<|user|>b"
+        lengths.append(len(ids))
+    assert lengths == [len("<|user|>b"), 2]
+
+
 def test_marks_around_a_text_are_dropped(tmp_path: Path) -> None:
     """A Llama-like tokenizer.json would begin each text with a mark that training never saw."""
     source = byte_level_bpe()
