@@ -86,15 +86,16 @@ class AdamW(torch.optim.AdamW):
             raise UserError(f"betas must be two numbers, not {betas!r}")
         for beta in betas:
             require_fraction("betas", beta)
-        self._spherical = {id(matrix.parameter) for matrix in unit_matrices(model)}
+        self._spherical = [matrix.parameter for matrix in unit_matrices(model)]
         groups = parameter_groups(model, weight_decay)
         super().__init__(groups, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self._kernels = kernels
         self._factor: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a copy or a pickle: torch's own knows nothing of ours."""
-        return {**super().__getstate__(), "_kernels": self._kernels, "_factor": self._factor}
+        """For a copy or a pickle; torch's has none of what is ours."""
+        own = ("_spherical", "_kernels", "_factor")
+        return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """As torch's: for what was frozen until now, or is not the model's.
@@ -103,7 +104,8 @@ class AdamW(torch.optim.AdamW):
         """
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        on_sphere = {id(p) in self._spherical for p in group["params"]}
+        spherical = set(map(id, self._spherical))
+        on_sphere = {id(p) in spherical for p in group["params"]}
         group["on_sphere"] = on_sphere == {True}
         if len(on_sphere) > 1 or (group["on_sphere"] and group["weight_decay"]):
             del self.param_groups[-1]
