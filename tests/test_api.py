@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import os
+import signal
 import subprocess
 import sys
+import threading
+import time
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -129,6 +133,26 @@ def test_a_run_is_trained_shown_and_gone_on_with(
     assert spherelm.train(tiny(steps=3), open_dataset(DATA), str(out), resume="auto").step == 3
     assert spherelm.train(tiny(steps=1), DATA, out, force=True).step == 1
     assert spherelm.load(out, device="cpu").config == RunDir(out).read_config()
+
+
+def test_a_script_hears_sigterm_again_after_a_run_that_it_stopped(tmp_path: Path) -> None:
+    """The command exits then, and must not be disturbed; a script goes on."""
+    before = signal.getsignal(signal.SIGTERM)
+
+    def stop() -> None:
+        while signal.getsignal(signal.SIGTERM) == before:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    watching = threading.Thread(target=stop)
+    watching.start()
+    run = replace(
+        presets.get("ngpt-nano"), train=replace(presets.get("ngpt-nano").train, steps=5000)
+    )
+    result = api.train(run, None, tmp_path / "run")
+    watching.join()
+    assert result.stopped_by == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before
 
 
 def test_a_configuration_is_a_preset_or_a_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import get_args
@@ -23,6 +24,7 @@ from spherelm.ops.device import choose_device, uses_bf16
 from spherelm.ops.names import Dtype
 from spherelm.runs.run_dir import Resume, RunDir
 from spherelm.saved import Loaded, load_model, to_device
+from spherelm.training.interrupt import hearing_again
 from spherelm.training.loop import TrainResult
 from spherelm.training.loop import train as run_training
 from spherelm.training.origin import config_after, find_start
@@ -81,16 +83,18 @@ def train(
     if force and not isinstance(config, RunConfig):
         place.check_apart(Path(out), [config])  # a file there would go with the run it describes
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
-    return run_training(
-        run,
-        dataset,
-        Path(out),
-        resume=resume,
-        force=force,
-        reporter=reporter,
-        init_from=source,
-        notes=notes,
-    )
+    alone = launcher.world_size() == 1  # else torchrun may send SIGTERM again, after the end
+    with hearing_again() if alone else contextlib.nullcontext():
+        return run_training(
+            run,
+            dataset,
+            Path(out),
+            resume=resume,
+            force=force,
+            reporter=reporter,
+            init_from=source,
+            notes=notes,
+        )
 
 
 def _config_after(config: RunConfig | str | Path | None, last: RunConfig) -> RunConfig:

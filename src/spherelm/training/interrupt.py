@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 from types import FrameType
 
 
@@ -45,3 +47,14 @@ class StopRequest:
     def _restore(self, name: signal.Signals) -> None:
         if name in self._before:
             signal.signal(name, self._before.pop(name))  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def hearing_again() -> Iterator[None]:
+    """SIGTERM means afterwards what it meant before: for a process that goes on after a run."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
