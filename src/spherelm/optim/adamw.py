@@ -186,7 +186,7 @@ def attach_retraction(
     Several optimizers may share the model, such as Muon for the blocks and Adam for the rest: each
     then puts back what it has moved. They must update the model's own matrices: copies of them that
     an optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
-    refused.
+    refused. Torch copies and pickles optimizers without hooks, so attach it to a copy again.
     """
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
