@@ -100,3 +100,18 @@ def test_text_is_broken_where_the_terminal_ends(monkeypatch: pytest.MonkeyPatch)
     assert console.entries("title", [("--flag", "what it is good for")]) == (
         "title\n  --flag\n      what it is\n      good for"
     )
+
+
+def test_numbers_are_rounded_before_their_unit_is_chosen() -> None:
+    counts = {0: "0", 999: "999", 999.7: "1k", 1000: "1k", 1234567: "1.23M", 999_499: "999k"}
+    counts |= {999_700: "1M", 999_999_999: "1B", 2e9: "2B", 1e12: "1T"}
+    assert {value: console.format_count(value) for value in counts} == counts
+    flops = {12_345: "12,345 FLOPs", 999_999: "1 MFLOPs", 7.28e6: "7.28 MFLOPs"}
+    flops |= {999.7e6: "1 GFLOPs", 1e18: "1 EFLOPs"}
+    assert {value: console.format_flops(value) for value in flops} == flops
+
+
+def test_times_are_told_in_the_unit_that_one_reads() -> None:
+    told = {0.4: "0s", 59.4: "59s", 59.7: "1m00s", 61: "1m01s", 3599.7: "1h00m", 3725: "1h02m"}
+    told |= {48 * 3600: "2.0 days", 48 * 3600 - 1: "47h59m", 60 * 3600: "2.5 days"}
+    assert {seconds: console.format_seconds(seconds) for seconds in told} == told

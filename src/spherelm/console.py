@@ -220,25 +220,32 @@ def show(result: Mapping[str, object], as_json: bool, in_words: Callable[[], Non
 
 def format_count(value: float) -> str:
     """1234567 -> 1.23M"""
+    shown = _three_digits(value)
     for limit, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "k")):
-        if value >= limit:
-            return f"{value / limit:.3g}{unit}"
-    return f"{value:.3g}"
+        if shown >= limit:
+            return f"{shown / limit:.3g}{unit}"
+    return f"{shown:.3g}"
 
 
 def format_flops(value: float) -> str:
     """7280000 -> 7.28 MFLOPs"""
+    shown = _three_digits(value)
     for limit, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M")):
-        if value >= limit:
-            return f"{value / limit:.3g} {unit}FLOPs"
+        if shown >= limit:
+            return f"{shown / limit:.3g} {unit}FLOPs"
     return f"{value:,.0f} FLOPs"
+
+
+def _three_digits(value: float) -> float:
+    """As it will be written, before its unit is chosen: 999,700 is 1M, not 1e+03k."""
+    return float(f"{value:.3g}")
 
 
 def format_seconds(seconds: float) -> str:
     """3725 -> 1h02m"""
-    if seconds < 60:
-        return f"{seconds:.0f}s"
     minutes, rest = divmod(round(seconds), 60)
+    if minutes < 1:
+        return f"{rest}s"
     if minutes < 60:
         return f"{minutes}m{rest:02d}s"
     hours, minutes = divmod(minutes, 60)
