@@ -130,6 +130,8 @@ def test_info_by_gpus_of_a_file_is_of_that_file(
     assert reports[0] == {str(file): reports[1]["gpt-small"]}
     assert main(["info", "--preset", "nano", "--world-size", "1", "2"]) == 0  # some MiB
     assert "0.029" in capsys.readouterr().out
+    assert main(["info", "--preset", "nano", "--world-size", "2", "1", "2"]) == 0
+    assert capsys.readouterr().out.count("GPU") == 3  # the title's, and a column for each number
 
 
 @pytest.mark.parametrize("arch", presets.ARCHS)

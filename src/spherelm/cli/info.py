@@ -127,13 +127,13 @@ def _memory_by_gpus(flags: InfoFlags) -> int:
         runs = {name: _run(name, flags) for name in CLUSTER_PRESETS}
     else:
         runs = {flags.called: _run(flags.preset, flags)}
+    numbers = list(dict.fromkeys(flags.world_size))
     for run in runs.values():
-        for n in flags.world_size:
+        for n in numbers:
             _check_shares(run, n)
     what = "configuration" if flags.preset is None and flags.config is not None else "preset"
     memory = {
-        name: {n: training_memory(run, n).total for n in flags.world_size}
-        for name, run in runs.items()
+        name: {n: training_memory(run, n).total for n in numbers} for name, run in runs.items()
     }
     return show(
         {"memory_bytes_per_gpu": memory},
@@ -141,7 +141,7 @@ def _memory_by_gpus(flags: InfoFlags) -> int:
         lambda: print_table(
             f"estimated memory per GPU in GiB (FSDP2, the {what}'s micro-batch)",
             [(name, *(_in_gib(n) for n in row.values())) for name, row in memory.items()],
-            [what, *(f"{n} GPU{'s' if n > 1 else ''}" for n in flags.world_size)],
+            [what, *(f"{n} GPU{'s' if n > 1 else ''}" for n in numbers)],
         ),
     )
 
