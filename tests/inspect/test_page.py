@@ -7,6 +7,7 @@ import json
 import math
 import re
 import shutil
+import statistics
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -187,6 +188,23 @@ def test_an_export_alone_and_the_numbers_on_stdout(
     assert len(model["path"]["tokens"]) == 5
     assert "hf: condition numbers" in said.err
     assert png.NO_MATPLOTLIB in said.err
+
+
+def test_the_table_has_medians_over_layers(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(png, "write", lambda charts, place: None)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert inspect(folder, "gpt", "ngpt", "--out", "table", "--text", "text.txt") == 0
+    shown = capsys.readouterr().out
+    models = json.loads((folder / "table" / "inspect.json").read_text())["models"]
+    for place, name in enumerate(("W_q", "W_k", "W_v", "W_o", "W_u", "W_nu", "W_o_mlp")):
+        # Of an even number of layers, GPT's two, the middle between two numbers.
+        values = (statistics.median(m["conditions"][place]["by_layer"]) for m in models)
+        cells = " │ +".join(rf"{value:,.3g}" for value in values)
+        assert re.search(rf"condition of {name}, median over layers +│ +{cells} │", shown)
+    s_z = next(f for f in models[1]["factors"] if f["name"] == "s_z")["all_layers"]["mean"]
+    assert re.search(rf"mean s_z +│ +│ +{s_z:.3g} │", shown)
 
 
 def test_without_a_text_the_built_in_corpus_is_read_and_nothing_old_remains(

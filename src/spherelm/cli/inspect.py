@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,16 +129,14 @@ def _text(flags: InspectFlags) -> tuple[str, str]:
 
 
 def _print(models: list[Insides], out: str) -> None:
-    def median(values: tuple[float, ...]) -> float:
-        return sorted(values)[len(values) // 2]
-
     rows: list[tuple[str, ...]] = [
         ("loss on the text", *(f"{m.loss:.3f}" for m in models)),
         ("condition of E_input", *(f"{m.embeddings[0].condition:,.3g}" for m in models)),
     ]
     for place, each in enumerate(models[0].conditions):
-        values = (f"{median(m.conditions[place].by_layer):,.3g}" for m in models)
-        rows.append((f"condition of {each.matrix}, median layer", *values))
+        medians = (statistics.median(m.conditions[place].by_layer) for m in models)
+        shown = (f"{value:,.3g}" for value in medians)
+        rows.append((f"condition of {each.matrix}, median over layers", *shown))
     for name in ("alpha_attn", "alpha_mlp", "s_z"):
         means = [
             next((f"{f.all_layers.mean:.3g}" for f in m.factors if f.name == name), "")
