@@ -119,7 +119,7 @@ def test_a_damaged_row_is_refused_and_none_is_written_in_part(tmp_path, monkeypa
     file = tmp_path / "sweep.csv"
     Record(file, "debug", 3).add(Trial("gpt", (("lr", 1e-3),), 0), 2.0)
     whole = file.read_text()
-    for part in ("debug,3,,gpt,lr=", "debug,3,,gpt,lr=1,0,"):
+    for part in ("debug,3,,gpt,lr=", "debug,3,,gpt,lr=1,0,", "debug,3,,gtp,lr=1,0,2.0"):
         file.write_text(f"{whole}{part}")
         with pytest.raises(UserError, match=r"is damaged: .* is not the row of a run"):
             Record(file, "debug", 3)
@@ -128,6 +128,23 @@ def test_a_damaged_row_is_refused_and_none_is_written_in_part(tmp_path, monkeypa
     monkeypatch.setattr(os, "replace", lambda *_: None)  # killed before the last moment
     record.add(Trial("gpt", (("lr", 1e-3),), 1), 3.0)
     assert file.read_text() == whole
+
+
+def test_a_setting_counts_where_all_its_seeds_ran(tmp_path):
+    record = Record(tmp_path / "sweep.csv", "debug", 3)
+    half, whole = (("lr", 1e-3),), (("lr", 4e-3),)
+    for setting, losses in ((half, [1.0]), (whole, [2.0, 3.0, 2.1, 2.3])):
+        for seed, loss in enumerate(losses):
+            record.add(Trial("gpt", setting, seed), loss)
+    assert math.isnan(record.mean("gpt", half, range(2)))
+    assert record.mean("gpt", whole, range(2)) == 2.5
+    assert record.best("gpt", range(2)) == whole
+    told = summary(record, 2, {"gpt": {"lr": (1e-3, 4e-3)}})
+    # The mean and the deviation of the fresh seeds alone.
+    assert "| gpt: lr=0.004 | 2.000, 3.000 | 2.100, 2.300 | 2.200 | 0.141 |" in told
+    assert "| lr | 0.001: not from all seeds | 0.004: **2.500** | the end of the grid |" in told
+    # It has no place among the means, and stands behind them.
+    assert told.endswith("| lr=0.001 | not from all seeds | 1.000 |\n")
 
 
 def test_data_of_a_larger_vocabulary_is_swept(tmp_path):

@@ -12,7 +12,7 @@ from pathlib import Path
 from spherelm import durable, records
 from spherelm.compare.sweep_grid import GRIDS, Grid, Setting, Trial, describe, moved
 from spherelm.errors import UserError
-from spherelm.model.config import Arch
+from spherelm.model.config import ARCHS, Arch
 from spherelm.plots import markdown
 
 
@@ -82,7 +82,7 @@ class Record:
 
 
 def _read(row: Mapping[str, str]) -> tuple[Trial, float]:
-    arch: Arch = "gpt" if row["arch"] == "gpt" else "ngpt"
+    arch = ARCHS[ARCHS.index(row["arch"])]
     pairs = (word.split("=") for word in row["setting"].split())
     setting = tuple((name, float(value)) for name, value in pairs)
     return Trial(arch, setting, int(row["seed"])), float(row["val_loss"])
@@ -109,7 +109,7 @@ def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid] = GRIDS) -> s
 
     def ranked(arch: Arch) -> Iterator[list[str]]:
         means = {s: record.mean(arch, s, chosen_by) for s in record.settings(arch)}
-        for setting in sorted(means, key=means.__getitem__):
+        for setting in sorted(means, key=lambda s: (math.isnan(means[s]), means[s])):
             losses = record.of(arch, setting, (*chosen_by, *fresh))
             yield [describe(setting), _cell(means[setting]), _losses(losses)]
 
@@ -131,4 +131,6 @@ def _losses(losses: Iterable[float]) -> str:
 
 
 def _cell(loss: float) -> str:
+    if math.isnan(loss):
+        return "not from all seeds"
     return "diverged" if math.isinf(loss) else f"{loss:.3f}"
