@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 from pathlib import Path
 
@@ -10,8 +11,8 @@ import pytest
 
 from spherelm import presets
 from spherelm.cli import main
-from spherelm.compare.charts import loss_over_tokens
-from spherelm.compare.comparison import tokens_to_reach
+from spherelm.compare.charts import loss_over_seconds, loss_over_tokens
+from spherelm.compare.comparison import read_side, tokens_to_reach
 from spherelm.compare.departures import departures
 from spherelm.compare.pair import claimed, configure
 from spherelm.compare.recorded import RECORDED
@@ -48,6 +49,15 @@ def test_speed_up_counts_tokens_and_time():
     assert made.outcome == "ngpt"
     assert made.crossing.speedup_tokens == pytest.approx(2.5)
     assert made.crossing.speedup_seconds == pytest.approx(1.25)
+    result = made.as_json()
+    assert result["tokens_needed"] == pytest.approx(made.gpt.tokens / 2.5)
+    assert (result["speedup_tokens"], result["speedup_seconds"]) == (
+        pytest.approx(2.5),
+        pytest.approx(1.25),
+    )
+    span = loss_over_seconds(made).span
+    assert (span.left, span.right) == (pytest.approx(4.0), pytest.approx(5.0))  # of 50 steps
+    assert span.text == "1.25× less time"
     assert verdict(made) == "nGPT reached GPT's final loss with 2.50× fewer tokens"
     by_name = {row.what: row for row in rows(made)}
     assert by_name["speed-up in tokens, one seed"].ngpt == "2.50"
@@ -66,6 +76,16 @@ def test_where_only_the_end_was_evaluated_nobody_needed_fewer_tokens(ahead):
     page = render(made)
     assert "so there is no speed-up to report" in page
     assert "has not come down yet" not in page  # it has, where the end is all there is
+
+
+@pytest.mark.parametrize(("loss", "told"), [(2.008, None), (2.012, "1.01×")])
+def test_a_factor_that_would_be_told_as_one_is_not_told(loss, told):
+    """In tokens, and in time where a step takes both as long: 1.004 and 1.006."""
+    made = comparison(gpt=[3.0, loss], ngpt=[3.0, 2.0])
+    made = dataclasses.replace(made, ngpt=dataclasses.replace(made.ngpt, seconds_per_step=0.1))
+    assert (verdict(made).endswith("with the same tokens")) == (told is None)
+    for chart in (loss_over_tokens(made), loss_over_seconds(made)):
+        assert (chart.span and chart.span.text.split()[0]) == told
 
 
 def test_gpt_may_be_ahead():
@@ -98,9 +118,11 @@ def test_a_difference_that_seeds_make_is_none():
         assert ("No difference beyond chance" in verdict(made)) == (outcome == "neither")
         assert (made.crossing is None) == (outcome == "neither")
         assert (made.as_json()["speedup_seconds"] is None) == (outcome == "neither")
+        assert made.as_json()["noise"] == noise
         assert f"{2 * noise:.3f} counts as none" in caveat(made)
     assert not any("speed-up" in row.what for row in rows(as_recorded(2.0, 2.0)))
     assert comparison(gpt=[2.0], ngpt=[2.0]).outcome == "neither"
+    assert comparison(gpt=[2.0], ngpt=[2.0]).as_json()["noise"] is None
 
 
 def test_the_record_holds_only_for_the_very_runs_it_is_of():
@@ -112,6 +134,7 @@ def test_the_record_holds_only_for_the_very_runs_it_is_of():
         ("data.path", "tokens"),
         ("train.steps", 1400),
         ("train.batch_size", 4),
+        ("train.weight_storage", "bf16"),
     )
     for field, value in changes:
         other = dataclasses.replace(made.gpt, config=override(made.gpt.config, {field: value}))
@@ -198,6 +221,37 @@ def test_a_comparison_is_replaced_only_by_force(tmp_path):
         begin(out, runs)
 
 
+def test_what_an_earlier_end_wrote_is_gone_while_a_comparison_goes_on(tmp_path):
+    """It would speak of another comparison until this one ends."""
+    runs = runs_of("debug")
+    begin(tmp_path, runs)
+    (tmp_path / "inside").mkdir()
+    written = [tmp_path / name for name in ("result.json", "report.html", "inside/index.html")]
+    for file in written:
+        file.write_text("old")
+    with claimed(tmp_path, runs, resume="auto", force=False):
+        assert not [file for file in written if file.exists()]
+        assert RunDir(tmp_path / "gpt").holds_a_run()
+
+
+def test_a_side_is_what_its_folder_says(tmp_path):
+    """Of the seconds the median: the first step and one that was disturbed do not count."""
+    begin(tmp_path, runs_of("debug"))
+    run_dir = RunDir(tmp_path / "gpt")
+    lines = [{"step": n, "tokens": 512 * n, "loss": 4.0} for n in (1, 2, 3)]
+    for line, loss in zip(lines[1:], (3.5, 3.0), strict=True):
+        line |= {"val_loss": loss, "val_bits_per_byte": loss / 2}
+    timed = [{"step": n, "seconds": s} for n, s in ((1, 9.0), (2, 0.1), (3, 0.2))]
+    for file, found in ((run_dir.metrics, lines), (run_dir.speed, timed)):
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in found))
+    side = read_side(run_dir, "gpt")
+    assert side.curve == [(1024, 3.5), (1536, 3.0)]
+    assert (side.final_loss, side.bits_per_byte, side.seconds_per_step) == (3.0, 1.5, 0.2)
+    run_dir.speed.write_text("")
+    with pytest.raises(UserError, match=r"speed.jsonl is damaged: it has none of the lines"):
+        read_side(run_dir, "gpt")
+
+
 @pytest.mark.parametrize("change", [{"steps": 60}, {"steps": 10}, {"seed": 1}, {"batch_size": 4}])
 def test_resuming_another_comparison_is_refused(tmp_path, change):
     begin(tmp_path, runs_of("debug"))
@@ -221,7 +275,8 @@ def test_departures_from_the_paper_are_those_of_the_configuration():
     assert found["Adam's beta2"].here == f"{gpt.optim.beta2:g}"
     assert found["Adam's beta2"].paper.startswith("not stated")
     assert found["GPT: warmup"].paper == "2000 steps"
-    assert found["nGPT: warmup"].here.startswith(f"{ngpt.optim.warmup_steps} steps")
+    assert found["nGPT: warmup"].here == "300 steps, 20% of the run"
+    assert found["budget"].here == "1500 steps of 2 sequences"
     assert all(d.why for d in found.values())
 
 
@@ -239,3 +294,5 @@ def test_the_paper_itself_departs_only_in_what_it_leaves_open():
     )
     paper = dataclasses.replace(made, gpt=gpt, ngpt=ngpt)
     assert [d.what for d in departures(paper)] == ["learning rate", "matrices are stored in"]
+    short = dataclasses.replace(gpt, config=override(gpt.config, {"train.steps": 99_999}))
+    assert "budget" in [d.what for d in departures(dataclasses.replace(paper, gpt=short))]

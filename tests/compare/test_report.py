@@ -13,6 +13,7 @@ import pytest
 
 from spherelm.compare.charts import charts_of
 from spherelm.compare.report import render
+from spherelm.compare.table import rows
 from spherelm.config_io import override
 from spherelm.plots import png, svg
 from spherelm.training.report.samples import printable
@@ -92,6 +93,28 @@ def test_the_link_to_the_insides_is_there_where_they_are():
 def test_text_of_models_cannot_become_markup():
     assert "&lt;b&gt;" in render(REACHED)
     assert "<b>" not in render(REACHED)
+
+
+def test_names_and_commands_cannot_become_markup_either():
+    page = render(replace(REACHED, data='<i>"texts"</i> & more'))
+    assert "&lt;i&gt;&quot;texts&quot;&lt;/i&gt; &amp; more" in page
+    assert "<code>spherelm compare --out &#x27;a b&#x27;</code>" in page  # as a shell takes it
+
+
+def test_the_beginning_does_not_press_the_curves_flat():
+    losses = [9.0, 3.0, *(3.0 - 0.1 * n for n in range(1, 9))]
+    for chart in charts_of(comparison(gpt=losses, ngpt=[8.0, 3.2, *losses[2:]]))[:2]:
+        assert chart.y.top == 3.2
+
+
+def test_bits_per_byte_are_told_where_both_have_them():
+    def told(**sides):
+        return "bits per byte" in [row.what for row in rows(replace(REACHED, **sides))]
+
+    gpt, ngpt = (replace(side, bits_per_byte=None) for side in REACHED.sides)
+    assert told()
+    assert not told(gpt=gpt)
+    assert not told(gpt=gpt, ngpt=ngpt)
 
 
 def test_every_evaluation_is_drawn_at_its_place():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spherelm.compare.comparison import Comparison, Side
+from spherelm.compare.comparison import SOONER, Comparison, Side
 from spherelm.plots.chart import Axis, Chart, Series, Span, token_unit
 
 
@@ -35,7 +35,7 @@ def loss_over_tokens(c: Comparison) -> Chart:
 def loss_over_seconds(c: Comparison) -> Chart:
     """The same over time on this machine."""
     span = None
-    if (at := c.crossing) is not None and at.speedup_seconds > 1:
+    if (at := c.crossing) is not None and at.speedup_seconds >= SOONER:
         ends = at.first.seconds_for(at.tokens), at.second.seconds_for(at.second.tokens)
         span = Span(*ends, at.second.final_loss, f"{at.speedup_seconds:.2f}\u00d7 less time")
     steps = (

@@ -27,6 +27,8 @@ from spherelm.training.report.samples import Sample
 Curve = Sequence[tuple[float, float]]
 """(tokens, validation loss) of each evaluation."""
 Outcome = Literal["ngpt", "gpt", "neither"]
+SOONER = 1.005
+"""The least factor that is not told as 1.00."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Crossing:
     @property
     def is_sooner(self) -> bool:
         """Whether that factor is above 1.00: not so where the end alone was evaluated."""
-        return self.speedup_tokens >= 1.005
+        return self.speedup_tokens >= SOONER
 
     @property
     def speedup_seconds(self) -> float:

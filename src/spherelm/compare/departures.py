@@ -21,7 +21,8 @@ PAPER_WEIGHT_DECAY = 0.1
 PAPER_WARMUP: dict[Arch, int] = {"gpt": 2000, "ngpt": 0}
 USUAL_BETA2 = 0.95
 """Of language models; the paper states none."""
-PAPER_BATCH = 512
+PAPER_STEPS, PAPER_BATCH = 100_000, 512
+"""The fewest steps of its runs, and sequences a step."""
 PAPER_SIZES = ((24, 1024), (36, 1280))
 """Layers and d_model of its 0.5B and 1B models."""
 
@@ -103,7 +104,7 @@ def _setting(run: RunConfig) -> Found:
             "24 or 36 layers, d_model 1024 or 1280, context 1k to 8k",
             "To fit the machine and the time at hand.",
         )
-    if train.batch_size != PAPER_BATCH:
+    if train.batch_size != PAPER_BATCH or train.steps < PAPER_STEPS:
         yield Departure(
             "budget",
             f"{train.steps} steps of {train.batch_size} sequences",
