@@ -155,6 +155,8 @@ def test_what_is_missing_or_wrong_is_said_in_one_line(
     assert "is not a folder" in refused(capsys, "tasks", *nowhere)
     nothing = refused(capsys, "loss-curve", "--size", "debug", "--out", out, "--only", "x*")
     assert "no run is called 'x*'; --dry-run names them all" in nothing
+    slow = ("--size", "small", "--device", "cpu", "--out", out)
+    assert "step-time at --size small needs a CUDA device" in refused(capsys, "step-time", *slow)
     assert "--workers must be a whole number" in refused(capsys, "loss-curve", "--workers", "-1")
     assert "--rehearse is for scaling; leave it out" in refused(capsys, "tasks", "--rehearse")
     assert "--size is not for scaling" in refused(capsys, "scaling", "--size", "small")

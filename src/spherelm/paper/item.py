@@ -33,6 +33,8 @@ class Item:
     tasks: bool = False
     """Whether there is nothing to show without the files of the tasks."""
     books: bool = False
+    cuda: bool = False
+    """Whether it needs a CUDA device, but at nano."""
 
     def jobs(self, size: Size) -> list[Job]:
         """The runs of its points, each once."""

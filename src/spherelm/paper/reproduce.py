@@ -92,9 +92,21 @@ class Request:
             raise UserError(f"--books must be given for {names}: a folder of books as .txt files")
         if self.books is not None and not self.books.is_dir():
             raise UserError(f"--books {self.books} is not a folder")
+        for item in self.items:
+            if item.cuda and not built_in:
+                self._check_cuda(item)
         if any(item.tasks for item in self.items):
             scores.check_harness()
         scores.check(self.tasks)
+
+    def _check_cuda(self, item: Item) -> None:
+        from spherelm.ops.device import choose_device
+
+        if (device := choose_device(self.device, "--device")).type != "cuda":
+            raise UserError(
+                f"{item.name} at --size {self.size.name} needs a CUDA device, not {device}; "
+                "--size nano does not"
+            )
 
 
 def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path]:

@@ -56,7 +56,7 @@ def _make(bench: Workbench) -> Result:
             lr, loss = min(ended, key=lambda pair: pair[1], default=(None, None))
             at_end = lr in (found[0][0], found[-1][0])
             where = "at the end of the ladder" if at_end else "inside the ladder"
-            best.append([*names, name, lr, loss, where])
+            best.append([*names, name, lr, loss, where if ended else "all diverged"])
             role = ROLES[name]
             lines.append(Series(name, role, ended, square=name == "GPT", dotted=name == "nGPT"))
         ticks = figures.ticks_at([x for each in lines for x, _ in each.points])

@@ -59,6 +59,8 @@ def _make(bench: Workbench) -> Result:
         "The dashed line runs from GPT's end to where nGPT has the same loss, on a straight line "
         "between two evaluations. nGPT's learning rate has not come down yet at that point."
         if at is not None
+        else "GPT diverged here: it has no last loss to be reached."
+        if ends[0] is None
         else "nGPT does not reach GPT's last loss here."
     )
     notes = ["The paper prints neither loss; its 10× is read off the curves, as ours is."]
