@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spherelm import ModelConfig, RunConfig, presets
-from spherelm.config import DataConfig, OptimConfig, ParallelConfig, TrainConfig
+from spherelm.config import Algorithm, DataConfig, OptimConfig, ParallelConfig, TrainConfig
 from spherelm.config_io import from_dict, merge, override, read_toml, to_dict, to_toml
 from spherelm.errors import UserError
 from spherelm.ops.names import AttentionBackend
@@ -178,12 +178,15 @@ def test_any_config_survives_dictionaries(config: RunConfig) -> None:
 
 def test_a_file_gives_only_what_it_changes(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text('[model]\nupdate = "slerp"\n[model.s_z]\ninit = 10\n[optim]\nlr = 1\n')
+    path.write_text(
+        '[model]\nupdate = "slerp"\n[model.s_z]\ninit = 10\n[optim]\nlr = 1\nmuon_lr = 2\n'
+    )
     base = presets.get("ngpt-nano")
     config = read_toml(path, base)
     assert config.model.update == "slerp"
     assert config.model.s_z == dataclasses.replace(base.model.s_z, init=10.0)
-    assert isinstance(config.optim.lr, float)  # a whole number where a float is meant
+    for rate in (config.optim.lr, config.optim.muon_lr):
+        assert isinstance(rate, float)  # a whole number where a float is meant
     assert config.train == base.train
 
 
@@ -211,6 +214,7 @@ def test_a_run_is_not_its_file(tmp_path: Path) -> None:
         ("[optim]\nzzz = 4\n", "unknown key optim.zzz; valid: algorithm, angle_cap, base"),
         ("[model]\ns_z = 4\n", "model.s_z must be a table of fields, not 4"),
         ("model = 4\n", "model must be a table of fields, not 4"),
+        ("[optim]\nlr = true\n", "optim.lr must be a finite number above 0, not True"),
         ("[optim]\nlr = nan\n", "optim.lr must be a finite number above 0, not nan"),
         ("[optim]\nlr = -inf\n", "optim.lr must be a finite number above 0, not -inf"),
         (
@@ -286,6 +290,31 @@ def test_attention_without_masks_cannot_stay_inside_documents(attention: Attenti
     with pytest.raises(UserError, match=rf"train.attention = {attention} .*use auto, cudnn or"):
         RunConfig(train=train, data=data)
     RunConfig(train=TrainConfig(attention="cudnn"), data=data)
+
+
+@pytest.mark.parametrize("attention", ["flash", "cudnn", "fa3", "fa4"])
+def test_attention_in_bf16_is_not_for_float32(attention: AttentionBackend) -> None:
+    with pytest.raises(UserError, match=rf"train.attention = {attention} computes in bf16"):
+        RunConfig(train=TrainConfig(attention=attention, precision="fp32"))
+    RunConfig(train=TrainConfig(attention=attention, precision="auto"))
+    RunConfig(train=TrainConfig(attention="efficient", precision="fp32"))
+
+
+@pytest.mark.parametrize("algorithm", ["muon", "gated_adamw"])
+def test_what_needs_weights_in_float32_says_so(algorithm: Algorithm) -> None:
+    optim = OptimConfig(algorithm=algorithm)
+    with pytest.raises(UserError, match=f"optim.algorithm = {algorithm} needs .* = fp32, not bf16"):
+        RunConfig(optim=optim, train=TrainConfig(weight_storage="bf16"))
+    assert RunConfig(optim=optim).optim.algorithm == algorithm
+
+
+def test_processes_that_are_left_share_the_weights() -> None:
+    assert ParallelConfig().shards(8) == 8
+    assert ParallelConfig(tensor=2, replicate=2).shards(8) == 2
+    with pytest.raises(UserError, match=r"replicate = 3 must divide .* processes, which is 8$"):
+        ParallelConfig(replicate=3).shards(8)
+    with pytest.raises(UserError, match=r"which is 1; start several with torchrun$"):
+        ParallelConfig(tensor=2).shards(1)
 
 
 def test_the_last_rate_is_not_above_the_highest() -> None:

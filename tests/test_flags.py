@@ -10,7 +10,7 @@ import tyro
 from tyro import _errors
 
 from spherelm.errors import UserError
-from spherelm.flags import given, long_forms, parse
+from spherelm.flags import given, long_forms, parse, value_of
 
 
 @dataclass(frozen=True)
@@ -162,3 +162,29 @@ def test_a_switch_has_both_forms_whatever_its_default(default: bool) -> None:
     for word, value in {"--section.normed": True, "--section.no_normed": False}.items():
         flags = parse(Flags, ["r", "--out", "o", word], "verb", section=Section(normed=default))
         assert flags.section.normed is value
+
+
+def test_a_value_is_known_before_all_are_parsed() -> None:
+    for argv in (["--out", "a=b"], ["--out=a=b"], ["x", "--out", "a=b", "--outer", "c"]):
+        assert value_of("--out", argv) == "a=b"
+    for argv in ([], ["--out"], ["--outer", "a"]):
+        assert value_of("--out", argv) is None
+    with pytest.raises(UserError, match="--out is given 2 times; give it once"):
+        value_of("--out", ["--out", "a", "--out=a"])
+    for argv in (["--out="], ["--out", ""]):
+        with pytest.raises(UserError, match="--out is empty; give it a value, or leave it out"):
+            value_of("--out", argv)
+
+
+def test_a_name_of_a_folder_is_not_empty() -> None:
+    @dataclass(frozen=True)
+    class Names:
+        runs: tyro.conf.Positional[tuple[str, ...]]
+        out: str
+        text: tuple[str, ...] = ()
+        prompt: str = ""
+
+    assert parse(Names, ["r", "--out", "o", "--prompt", ""], "verb").prompt == ""
+    for argv in (["r", "", "--out", "o"], ["r", "--out", ""], ["r", "--out", "o", "--text", ""]):
+        with pytest.raises(UserError, match=r"(runs|--out|--text) is empty; name a file or folder"):
+            parse(Names, argv, "verb")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spherelm import presets
-from spherelm.config_io import read_toml, to_toml
+from spherelm.config_io import override, read_toml, to_toml
 from spherelm.errors import UserError
 from spherelm.model.config import SCALE_NAMES
 
@@ -109,3 +109,23 @@ def test_a_file_that_is_whole_needs_no_preset(name: str, tmp_path: Path) -> None
     assert read_toml(file, presets.under(file)) == presets.get(name)
     file.write_text(f'[model]\narch = "{presets.get(name).model.arch}"\n')
     assert presets.under(file) == presets.get("nano", presets.get(name).model.arch)
+
+
+def test_a_warmup_is_shorter_than_the_run_however_short_that_is() -> None:
+    long = override(presets.get("ngpt-nano"), {"train.steps": 10, "optim.warmup_steps": 9})
+    assert [presets.warmup_for(long, steps) for steps in (1, 2, 10, 100)] == [0, 1, 9, 90]
+
+
+def test_the_architecture_of_a_flag_wins_over_that_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    for arch, other in (("gpt", "ngpt"), ("ngpt", "gpt")):
+        file.write_text(f'[model]\narch = "{arch}"\n')
+        assert presets.under(file).model.arch == arch
+        assert presets.under(file, other).model.arch == other
+
+
+def test_a_pass_of_the_papers_models_has_as_many_tokens_at_every_context() -> None:
+    for name in ("0.5b-1k", "0.5b-4k", "1b-8k"):
+        run = presets.get(name)
+        assert run.train.micro_batch_size is not None
+        assert run.train.micro_batch_size * run.model.context == 32768

@@ -116,6 +116,8 @@ class Scale:
 
     init: float | None = None
     """At the start."""
+    scale: float = 2.0
+    """As it is stored."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +204,8 @@ section: How it is done.
 section.NAME: A factor. NAME is one of
   first   Of the first kind.
   second  Of the second.
-  --section.NAME.init X  At the start. (default: 0.5 for first)"""
+  --section.NAME.init X   At the start. (default: 0.5 for first)
+  --section.NAME.scale X  As it is stored. (default: 2)"""
 
 
 @dataclass(frozen=True)

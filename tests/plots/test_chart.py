@@ -139,6 +139,47 @@ def test_values_are_told_by_the_page_and_by_the_file() -> None:
     assert "<title>a &quot;b&quot;\nlayer: 1\ny: 1.235</title>" in svg.draw_file(chart)
 
 
+def test_no_word_of_a_chart_becomes_markup() -> None:
+    evil = '<i> & "it"'
+    line = Series(evil, "gpt", [(1, 1.0), (2, 0.5)])
+    chart = Chart("a", evil, evil, Axis(evil), Axis(evil), [line], Span(1, 2, 0.7, evil))
+    for drawn in (svg.draw(chart), svg.draw_file(chart)):
+        root = ElementTree.fromstring(drawn.replace(' xmlns="http://www.w3.org/2000/svg"', ""))
+        assert (root.get("data-x"), root.get("data-y")) == (evil, evil)
+        assert root.findtext("title") == root.findtext("desc") == evil
+        told = [text.text for text in root.iter("text")]
+        assert told.count(evil) == 4  # two axes, the curve, the span
+        assert not list(root.iter("i"))
+
+
+def test_what_is_outside_of_the_picture_is_cut_off() -> None:
+    line = Series("a", "gpt", [(1, 90.0), (2, 1.0)])
+    root = ElementTree.fromstring(svg.draw(Chart("a", "", "", Axis("x"), Axis("y", top=2), [line])))
+    (area,) = root.iter("clipPath")
+    (curve,) = root.iter("polyline")
+    (group,) = (g for g in root.iter("g") if curve in list(g))
+    assert group.get("clip-path") == f"url(#{area.get('id')})"
+    assert float(curve.get("points", "").split()[0].split(",")[1]) < float(area[0].get("y", ""))
+
+
+def test_a_file_of_pictures_has_the_ranges_and_ticks_of_the_page() -> None:
+    figure_of = pytest.importorskip("matplotlib.figure").Figure
+    line = Series("a", "gpt", [(1, 1.0), (4, 90.0), (16, 2.0)])
+    for log in (False, True):
+        x = Axis("x", log=log, ticks=[(1, "one"), (16, "sixteen")])
+        chart = Chart("a", "A", "", x, Axis("y", log=not log), [line])
+        figure = figure_of(figsize=(7.2, 4.4), layout="constrained")
+        png.draw(figure, chart)
+        (axes,) = figure.axes
+        assert axes.get_xscale() == ("log" if log else "linear")
+        assert axes.get_yscale() == ("linear" if log else "log")
+        assert axes.get_xlim() == pytest.approx((chart.x_range.low, chart.x_range.high))
+        assert axes.get_ylim() == pytest.approx((chart.y_range.low, chart.y_range.high))
+        assert [each.get_text() for each in axes.get_xticklabels()] == ["one", "sixteen"]
+        shown = [each.get_text() for each in axes.get_yticklabels()]
+        assert shown == [label for _, label in chart.y_range.ticks]
+
+
 def labels(drawn: str) -> list[ElementTree.Element]:
     texts = ElementTree.fromstring(drawn).iter("text")
     return [text for text in texts if "label" in text.get("class", "").split()]

@@ -17,6 +17,7 @@ from spherelm.inspect.page import render as render_insides
 from spherelm.model.config import Arch
 from spherelm.plots import svg
 from spherelm.plots.chart import COLOURS
+from spherelm.plots.page import Named, Part, document, figure, sample, table
 from spherelm.training.report.history import History
 from spherelm.training.report.history_page import render as render_history
 from spherelm.training.report.samples import Sample
@@ -103,6 +104,16 @@ def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
 
 def from_hex(colour: str) -> tuple[float, ...]:
     return tuple(int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+
+
+def test_no_word_of_a_page_becomes_markup() -> None:
+    evil = '<i> & "it"'
+    content = figure(sample(evil, evil), evil)
+    content += table([evil, Named(evil, "gpt")], [(evil, evil)], stacked=True)
+    written = document(evil, evil, "", [Part("a", evil, content)])
+    assert "<i>" not in written
+    # Title, heading, contents, part, prompt, text, caption; two heads, two cells, a cell's label.
+    assert written.count("&lt;i&gt; &amp; &quot;it&quot;") == 12
 
 
 @pytest.mark.parametrize("ground", [0, 1])
