@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 P = TypeVar("P")
 NEWS = 5.0
 """Seconds between lines about measurements."""
+TOKENS = 8
+"""Of a text, whose paths are followed: no item shows them."""
 
 
 def runs_of(out: Path) -> Path:
@@ -122,15 +124,15 @@ class Workbench:
     def insides(self, point: Point, label: str, layer: int | None = None) -> Insides:
         """The insides of a trained model; of the paths of a text only a few tokens."""
         from spherelm.data.open import open_builtin
+        from spherelm.inspect.files import beginning_of
         from spherelm.inspect.insides import look_inside
 
         key = (self.size.job(point).id, layer)
         if key not in self._insides:
-            dataset = open_builtin()
-            text = dataset.tokenizer().decode(dataset.val.shards[0].tokens[:512].tolist())
+            text = beginning_of(open_builtin(), TOKENS)
             model, tokenizer, _ = self.model(point)
             self._insides[key] = look_inside(
-                model, tokenizer, text, run=key[0], label=label, tokens=8, layer=layer
+                model, tokenizer, text, run=key[0], label=label, tokens=TOKENS, layer=layer
             )
         return self._insides[key]
 
