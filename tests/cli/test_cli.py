@@ -16,8 +16,10 @@ import pytest
 from spherelm import __version__, presets
 from spherelm.cli import VERBS, main
 from spherelm.config_io import to_toml
+from spherelm.errors import UserError
 from spherelm.model.config import Arch
 from spherelm.model.flops import count_parameters
+from spherelm.training.failures import Diverged
 from tests.corpus import prepare_corpus
 from tests.saved_runs import byte_model, write_run
 
@@ -173,6 +175,61 @@ def test_info_takes_the_vocabulary_of_the_data(
 
     assert main(["info", "--preset", "ngpt-small", "--data", "nowhere"]) == 2
     assert "data folder nowhere does not exist" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "says"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (UserError("two\nlines \x1b[31m"), 2, r"two lines \x1b[31m"),
+        (Diverged("the loss is nan"), 3, "the loss is nan"),
+        (MemoryError(), 2, "there is not enough memory for this"),
+        (
+            RuntimeError("[enforce fail] DefaultCPUAllocator: not enough memory"),
+            2,
+            "there is not enough memory for this: [enforce fail] DefaultCPUAllocator: "
+            "not enough memory",
+        ),
+        (
+            RuntimeError("can't allocate memory: you tried to allocate 3221225472 bytes."),
+            2,
+            "there is not enough memory for this: 3.0 GiB more were asked for",
+        ),
+        (
+            RuntimeError("CUDA out of memory. Tried to\nand more"),
+            2,
+            "there is not enough memory for this: CUDA out of memory. Tried to",
+        ),
+        (
+            OSError(28, "No space left on device"),
+            2,
+            "cannot read or write: No space left on device",
+        ),
+        (OSError(28, "No space left", "x" * 200), 2, f"{'x' * 117}...: No space left"),
+    ],
+)
+def test_whatever_a_user_can_cause_is_one_line_and_a_status(
+    error: BaseException,
+    status: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(argv: list[str]) -> int:
+        raise error
+
+    monkeypatch.setattr("spherelm.cli.info.main", fail)
+    assert main(["info"]) == status
+    assert capsys.readouterr().err == f"spherelm: {says}\n"
+
+
+def test_what_nobody_can_cause_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(argv: list[str]) -> int:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("spherelm.cli.info.main", fail)
+    with pytest.raises(RuntimeError, match="a bug"):
+        main(["info"])
 
 
 def test_a_wrong_flag_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

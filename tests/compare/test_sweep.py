@@ -13,9 +13,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from spherelm import presets
 from spherelm.compare import sweep as sweeps
+from spherelm.compare import sweep_grid
 from spherelm.compare.recorded import RECORDED
 from spherelm.compare.sweep import sweep
 from spherelm.compare.sweep_grid import (
@@ -200,6 +202,24 @@ def test_settings_reach_the_configuration():
     assert run.optim.warmup_steps == 2
     assert run.model.init_std == pytest.approx(2 / math.sqrt(run.model.d_model))
     assert run.optim.weight_decay == 0.7
+
+
+def test_runs_at_a_time_share_the_cores(tmp_path, monkeypatch):
+    plans = []
+    monkeypatch.setattr(sweeps, "sweep", lambda plan, record, **_: plans.append(plan))
+    monkeypatch.setattr(sweeps, "summary", lambda *_: "")
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    for jobs in ("1", "3", "9"):
+        words = ["--preset", "debug", "--out", str(tmp_path / jobs), "--jobs", jobs]
+        assert sweeps.main(words) == 0
+    assert [plan.cores for plan in plans] == [8, 2, 1]
+
+
+def test_a_gpu_finds_what_a_cpu_would(monkeypatch):
+    """TF32 is off where only deterministic algorithms are used."""
+    assert not configure(PLAN, Trial("gpt", (), 0)).train.deterministic
+    monkeypatch.setattr(sweep_grid, "choose_device", lambda name: torch.device("cuda"))
+    assert configure(PLAN, Trial("gpt", (), 0)).train.deterministic
 
 
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,8 +11,12 @@ import torch
 
 from spherelm import Transformer
 from spherelm.data.tokenizer import ByteTokenizer
+from spherelm.inspect import weight_charts
 from spherelm.inspect.charts import chapters_of
+from spherelm.inspect.conditions import FullMatrix
+from spherelm.inspect.distribution import distribution_of
 from spherelm.inspect.insides import Insides, look_inside
+from spherelm.inspect.picture import POINTS, distributions, ranked
 from spherelm.plots.chart import Chart
 from tests.saved_runs import byte_model
 
@@ -87,3 +93,45 @@ def test_the_dotted_line_is_gpts_with_its_rows_normalized(
         assert [y for _, y in dotted.points] == list(
             both[0].conditions[place].rows_normalized or ()
         )
+
+
+def test_singular_values_are_shown_by_rank_over_the_largest(
+    charts: dict[str, Chart], both: list[Insides]
+) -> None:
+    for line, model in zip(charts["values-w-q"].series, both, strict=True):
+        values = model.matrices[0].singular_values
+        assert line.points[0] == (1, 1.0)
+        assert line.points[-1] == (len(values), pytest.approx(values[-1] / values[0]))
+    lost = FullMatrix("W_q", both[0].matrices[0].norms, (2.0, 1.0, 0.0))
+    chapter = weight_charts.one_layer([(dataclasses.replace(both[0], matrices=[lost]), "gpt")])
+    # What float64 cannot tell from 0 has a place on a logarithmic axis, too.
+    assert lines(chapter.pictures[0].chart)["GPT"] == [1.0, 0.5, 1e-8]
+
+
+def test_a_curve_of_many_values_keeps_its_ends() -> None:
+    model = SimpleNamespace(label="a")
+    points = ranked(model, "gpt", list(range(1000, 0, -1))).points  # type: ignore[arg-type]
+    assert len(points) == POINTS
+    assert (points[0], points[-1]) == ((1, 1000), (1000, 1))
+    assert ranked(model, "gpt", [7.0]).points == [(1, 7.0)]  # type: ignore[arg-type]
+
+
+def test_factors_have_a_deviation_around_them_and_their_middle_in_words(
+    charts: dict[str, Chart], both: list[Insides]
+) -> None:
+    (s_u,) = (f for f in both[1].factors if f.name == "s_u")
+    (line,) = charts["factor-s-u"].series
+    ends = [(m - s, m + s) for m, s in zip(s_u.means, s_u.stds, strict=True)]
+    assert [(low, high) for _, low, high in line.band] == ends
+    every = distribution_of(torch.arange(1.0, 102.0))
+    told = weight_charts._middle(every)
+    assert told == "mean 51, 90% from 6 to 96"
+
+
+def test_a_histogram_is_as_high_as_its_fullest_bin_and_ends_where_the_values_do() -> None:
+    found = distribution_of(torch.tensor([0.0, 0.5, 0.5, 0.5, 1.0]), bins=10)
+    (line,) = distributions("a", "A", "length", [("GPT", "gpt", found)]).series
+    assert max(y for _, y in line.points) == 1.0
+    assert [y for _, y in line.points if y] == pytest.approx([1 / 3, 1.0, 1 / 3])
+    assert line.points[0] == (pytest.approx(-0.05), 0.0)
+    assert line.points[-1] == (pytest.approx(1.05), 0.0)

@@ -39,6 +39,7 @@ def test_distribution_counts_every_number() -> None:
     assert (found.low, found.high) == pytest.approx((0.0, 1.0))
     assert found.counts == (1, 2, 0, 0, 0, 0, 0, 0, 0, 1)
     assert found.mean == pytest.approx(0.3)
+    assert found.median == pytest.approx(0.1)
     assert found.std == pytest.approx(math.sqrt((0.09 + 2 * 0.04 + 0.49) / 4))
     assert found.centres[0] == pytest.approx(0.05)
     assert found.quantiles == pytest.approx((0.0, 0.0, 0.1, 0.1, 1.0, 1.0))

@@ -210,6 +210,20 @@ def test_a_schedule_wins_by_its_loss_unless_one_is_asked_for() -> None:
     assert "another optim.schedule" in log.lines[1]
 
 
+def test_in_the_middle_between_two_numbers_of_tokens_the_larger_one_decides() -> None:
+    short = sweep({46: {4e-3: 3.0}}, optim__schedule="cosine")
+    long = sweep({184: {4e-3: 3.0}}, optim__schedule="linear")
+    for settings in ([*short, *long], [*long, *short]):
+        assert recommend(a_run(92), (), settings).run.optim.schedule == "linear"
+        assert recommend(a_run(91), (), settings).run.optim.schedule == "cosine"
+
+
+def test_a_warmup_of_almost_the_whole_run_ends_before_it() -> None:
+    settings = sweep({92: {4e-3: 3.0}}, optim__warmup_steps=1403)  # of 1404
+    made = recommend(a_run(46), (), settings).run
+    assert (made.optim.warmup_steps, made.train.steps) == (701, 702)
+
+
 def test_the_kind_comes_before_the_size() -> None:
     settings = sweep({92: {8e-3: 3.6}}) + sweep({92: {2e-3: 3.4}}, optim__algorithm="muon")
     far = {"model__n_layers": 30, "model__context": 256}
@@ -327,6 +341,21 @@ def test_the_lines_say_what_and_from_what_and_how_far_away() -> None:
         "this run has 2.5 times the parameters in blocks (83.9M), 1/4 of the context (1024), "
         "4 times the tokens (368M): a guess there (page)"
     )
+
+
+@pytest.mark.parametrize(
+    ("millions", "says"),
+    [
+        (100, "this run is like those"),
+        (115, "1.2 times the tokens (115M)"),
+        (64, "70 % of the tokens (64M)"),
+        (23, "1/4 of the tokens (23M)"),
+        (2300, "25 times the tokens (2.3B)"),
+    ],
+)
+def test_a_difference_of_a_fifth_is_worth_a_word(millions: int, says: str) -> None:
+    settings = sweep({92: {2e-3: 3.5, 4e-3: 3.4, 8e-3: 3.5}})
+    assert says in told(recommend(a_run(millions), (), settings))
 
 
 def test_the_lines_say_where_the_best_was_not_found() -> None:

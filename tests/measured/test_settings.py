@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spherelm import presets
+from spherelm import RunConfig, presets
 from spherelm.config_io import override, to_toml
 from spherelm.errors import UserError
 from spherelm.measured import settings
@@ -128,6 +128,14 @@ def test_size_and_chosen_values_are_of_no_kind() -> None:
     assert kind_of(muon) == (
         ("model.arch", "ngpt"), ("model.qk_norm", False), ("optim.algorithm", "muon"),
     )  # fmt: skip
+
+
+def test_coarse_numbers_are_of_another_kind() -> None:
+    plain = kind_of(RunConfig())
+    assert kind_of(override(RunConfig(), {"train.precision": "bf16"})) == plain
+    for field, value in (("train.precision", "fp8"), ("train.weight_storage", "bf16")):
+        coarse = kind_of(override(RunConfig(), {field: value}))
+        assert set(coarse) - set(plain) == {(field, value)}
 
 
 def test_a_folder_of_somebody_else_leaves_the_package_alone(tmp_path: Path) -> None:

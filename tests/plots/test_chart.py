@@ -20,6 +20,7 @@ from spherelm.plots.chart import (
     Series,
     Span,
     log_ticks,
+    slug,
     ticks,
     token_unit,
 )
@@ -95,6 +96,19 @@ def test_where_an_axis_begins_and_ends_can_be_said() -> None:
     assert (shown.low, shown.high) == (0.0, pytest.approx(6.6))
 
 
+def test_a_name_is_one_for_a_file_and_an_address() -> None:
+    assert slug("Budget", "0.5B", "s_z") == "budget-05b-s-z"
+
+
+def test_whole_numbers_are_told_to_the_last_digit() -> None:
+    line = Series("a", "gpt", [(1_234_567, 0.1234567), (2_345_678, 3)])
+    (curve,) = ElementTree.fromstring(
+        svg.draw(Chart("a", "", "", Axis("x"), Axis("y"), [line]))
+    ).iter("polyline")
+    told = json.loads(curve.get("data-values", ""))
+    assert told == [[1_234_567, 0.12346], [2_345_678, 3]]
+
+
 def test_a_band_is_inside_the_picture() -> None:
     line = Series("nGPT", "ngpt", [(1, 0.5), (2, 0.6)], band=[(1, 0.1, 0.9), (2, 0.2, 1.4)])
     chart = Chart("a", "A", "", Axis("x"), Axis("y"), [line])
@@ -150,6 +164,19 @@ def test_no_word_of_a_chart_becomes_markup() -> None:
         told = [text.text for text in root.iter("text")]
         assert told.count(evil) == 4  # two axes, the curve, the span
         assert not list(root.iter("i"))
+
+
+@pytest.mark.parametrize("count", [1, 3, 9, 40])
+def test_labels_of_an_axis_do_not_touch(count: int) -> None:
+    marks = [(10.0 * n, f"{10_000_000 * n:,}") for n in range(count)]
+    line = Series("a", "gpt", [(0, 1.0), (10.0 * count, 2.0)])
+    chart = Chart("a", "", "", Axis("x", ticks=marks), Axis("y"), [line])
+    texts = ElementTree.fromstring(svg.draw(chart)).iter("text")
+    shown = [t for t in texts if t.get("class") == "quiet" and t.get("text-anchor") == "middle"]
+    assert 1 <= len(shown) <= min(count, 5)
+    ends = [(float(t.get("x", "")), text_width(t.text or "", svg.LARGEST_TYPE)) for t in shown]
+    for (x, width), (other, its) in itertools.pairwise(ends):
+        assert x + width / 2 < other - its / 2
 
 
 def test_what_is_outside_of_the_picture_is_cut_off() -> None:

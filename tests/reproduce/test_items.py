@@ -9,6 +9,7 @@ import json
 import math
 import re
 import shutil
+import statistics
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -146,13 +147,49 @@ def test_insides_are_those_that_inspect_finds(
 ) -> None:
     job = SIZE.job(Point("ngpt", "1B", "4k", SIZE.insides_budget))
     looked = ["inspect", str(out / "runs" / job.id), "--out", str(tmp_path / "look"), "--json"]
-    assert main(looked) == 0
+    assert main([*looked, "--layer", "2"]) == 0
     found = json.loads(capsys.readouterr().out)["models"][0]
     (scales,) = result(out, "learned-scales")["tables"]
     assert column(scales, "mean") == [each["all_layers"]["mean"] for each in found["factors"]]
+    assert column(scales, "start") == [each["start"] for each in found["factors"]]
+    for name, end in (("lowest layer", min), ("highest layer", max)):
+        assert column(scales, name) == [end(each["means"]) for each in found["factors"]]
     (conditions,) = result(out, "condition-numbers")["tables"]
     largest = column(conditions, "largest over layers")[1::2]
     assert largest == [max(each["by_layer"]) for each in found["conditions"]]
+    medians = [statistics.median(each["by_layer"]) for each in found["conditions"]]
+    assert column(conditions, "median over layers")[1::2] == medians
+    (embeddings,) = result(out, "embeddings")["tables"]
+    for name, number in (("norm, mean", "norms"), ("dot product, mean", "dot_products")):
+        assert column(embeddings, name)[1::2] == [e[number]["mean"] for e in found["embeddings"]]
+    assert column(embeddings, "condition number")[1::2] == [
+        each["condition"] for each in found["embeddings"]
+    ]
+    (matrices,) = result(out, "layer-matrices")["tables"]
+    shares = column(matrices, "singular values above 1 % of the largest")[1::2]
+    for share, each in zip(shares, found["matrices"], strict=True):
+        values = each["singular_values"]
+        assert share == 100 * sum(v / values[0] > 0.01 for v in values) / len(values)
+
+
+def test_what_follows_from_other_cells_of_a_row_does(out: Path) -> None:
+    (times,) = result(out, "step-time")["tables"]
+    gpt, ngpt = column(times, "GPT"), column(times, "nGPT")
+    longer = [100 * (b / a - 1) for a, b in zip(gpt, ngpt, strict=True)]
+    assert column(times, "longer by") == pytest.approx(longer)
+    (norm,) = result(out, "ablation-norm")["tables"]
+    for whose in ("ours", "paper"):
+        seconds = column(norm, "time per step", whose)
+        changes = [100 * (each / seconds[0] - 1) for each in seconds]
+        assert column(norm, "change of time", whose) == pytest.approx(changes)
+    (length,) = result(out, "length")["tables"]
+    lengths = [n * SIZE.contexts["1k"] // 1024 for n in reported.LENGTHS]
+    for row in length["rows"]:
+        by_length = dict(zip(lengths, row[2:8], strict=True))
+        assert row[8] == pytest.approx(by_length[lengths[-1]] / by_length[row[1]])
+    for table in result(out, "tasks")["tables"]:
+        for row in table["rows"]:
+            assert row[8] == pytest.approx(sum(row[2:7]) / 5)
 
 
 def test_a_second_call_trains_and_asks_nothing(
