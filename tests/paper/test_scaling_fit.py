@@ -185,3 +185,11 @@ def test_eight_of_ten_do_where_the_baseline_spreads_twice_as_much(
         assert found.high is not None
         held += found.low <= 300 / 368 <= found.high
     assert 0.75 <= held / 300 <= 0.87
+
+
+def test_no_law_goes_below_a_loss_of_nothing() -> None:
+    """A straight line in log D is nearest to an E far below 0, which no loss has."""
+    law = fit.fit([(1e6, 4.0), (2e6, 3.0), (4e6, 2.0)])
+    assert law is not None
+    assert law.E >= 0
+    assert law.loss(1e12) >= 0

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from spherelm.cli import main
+from spherelm.errors import UserError
 from spherelm.model.flops import flops_per_token
 from spherelm.paper import registry, scores, sizes
+from spherelm.paper.named import named
 from spherelm.paper.reproduce import Request, reproduce
 from tests.corpus import prepare_corpus
 
@@ -160,7 +162,35 @@ def test_what_is_missing_or_wrong_is_said_in_one_line(
     assert "--workers must be a whole number" in refused(capsys, "loss-curve", "--workers", "-1")
     assert "--rehearse is for scaling; leave it out" in refused(capsys, "tasks", "--rehearse")
     assert "--size is not for scaling" in refused(capsys, "scaling", "--size", "small")
+    assert "--json is not for scaling" in refused(capsys, "scaling", "--list", "--json")
     assert not Path(out).exists()
+
+
+def test_runs_are_named_by_patterns_in_their_order_each_once() -> None:
+    runs = ["gpt-1", "gpt-2", "ngpt-1"]
+    assert named(runs, "*", str, "--list") == runs
+    assert named(runs, "ngpt-*, gpt-*,gpt-1", str, "--list") == ["ngpt-1", "gpt-1", "gpt-2"]
+    assert named([], "x", str, "--list") == []  # an item without runs
+    with pytest.raises(UserError, match="no run is called 'x'; --list names them all"):
+        named(runs, "gpt-*,x", str, "--list")
+
+
+def test_what_a_gpu_sustains_is_said_of_gpus_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    hours = []
+    for more in ([], ["--tflops", "37"]):
+        assert main(["reproduce", "loss-curve", "--list", "--json", *more]) == 0
+        (item,) = json.loads(capsys.readouterr().out)["items"]
+        hours.append({size: cost["hours"] for size, cost in item["costs"].items()})
+    assert hours[1]["nano"] == hours[0]["nano"]
+    assert hours[1]["small"] == pytest.approx(10 * hours[0]["small"])
+
+
+def test_a_folder_is_of_one_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ("parameters", "--size", "debug", "--out", str(tmp_path / "out"))
+    assert main(["reproduce", *out]) == 0
+    capsys.readouterr()
+    said = refused(capsys, *out, "--data", str(prepare_corpus(tmp_path)))
+    assert "holds runs on other data than" in said
 
 
 def test_a_folder_is_of_one_size_and_of_nobody_else(

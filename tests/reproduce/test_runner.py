@@ -113,6 +113,17 @@ def test_a_record_without_its_model_is_not_enough_where_models_are_needed(tmp_pa
     assert not there.is_done(job)
 
 
+@pytest.mark.parametrize(("seconds", "has_time"), [(None, True), (25.0, True), (15.0, False)])
+def test_no_run_is_started_that_would_not_end_in_time(
+    seconds: float | None, has_time: bool, tmp_path: Path
+) -> None:
+    """One such run took ten seconds: a second one would end after twenty."""
+    queue = runner(tmp_path, 0)
+    (job,) = queue.jobs
+    queue.seconds, queue._done, queue._began = seconds, job.flops, time.monotonic() - 10
+    assert queue._has_time(job) == has_time
+
+
 def test_a_run_that_diverged_is_a_result(tmp_path: Path) -> None:
     size = sizes.get("debug")
     config = override(size.config(Point("gpt")), {"optim.lr": 1e30, "train.steps": 8})
