@@ -262,6 +262,18 @@ def test_every_variant_has_a_page(fields: dict[str, Any]) -> None:
     json.dumps(found.as_json(), allow_nan=False)
 
 
+def test_the_loss_is_the_models_own_however_large_it_is() -> None:
+    model = byte_model()
+    ids = torch.tensor(list(TEXT.encode()[:65]))[None]
+    for factor in (1.0, 40.0):  # at a temperature at which most of what comes has no chance
+        with torch.no_grad():
+            model.s_z.stored.mul_(factor)  # type: ignore[union-attr]
+            own = float(model.loss(ids[:, :-1], ids[:, 1:]))
+        found = look_inside(model, ByteTokenizer(), TEXT, run="a run", label="it")
+        assert found.loss == pytest.approx(own, rel=1e-4)
+    assert own > 15
+
+
 def test_no_token_can_end_the_script() -> None:
     found = look_inside(byte_model(), ByteTokenizer(), TEXT, run="a run", label="it")
     evil = dict.fromkeys(found.texts, "</script><!-- <script>")

@@ -20,5 +20,5 @@ def named(runs: Iterable[T], patterns: str, name: Callable[[T], str], listed_by:
         fitting = {name(r): r for r in runs if fnmatch.fnmatchcase(name(r), pattern)}
         if not fitting and runs:
             raise UserError(f"no run is called {pattern!r}; {listed_by} names them all")
-        found |= {n: run for n, run in fitting.items() if n not in found}
+        found |= fitting  # one that is there keeps its place
     return list(found.values())
