@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
 from typing import TypeVar
 
 import numpy as np
 
 from spherelm.data.documents import Piece
-from spherelm.data.lifeline import deaf, watched_pool
+from spherelm.data.lifeline import or_died, spawned
 from spherelm.data.shards import DTYPES, Encoded
 from spherelm.data.tokenizer import Tokenizer
 
@@ -67,20 +70,34 @@ def encode_batches(
         for label, batch in batches:
             yield label, encode_pieces(tokenizer, dtype, batch)
         return
-    waiting: deque[tuple[T, Future[Encoded]]] = deque()
-    with watched_pool(workers, _start_worker, tokenizer, dtype) as (pool, _):
+    idle: SimpleQueue[Connection] = SimpleQueue()
+
+    def encode(batch: list[Piece]) -> Encoded:
+        worker = idle.get()
         try:
-            for label, batch in batches:
-                with deaf():  # it may start a process
-                    waiting.append((label, pool.submit(_encode_in_worker, batch)))
-                while len(waiting) > 3 * workers or (waiting and waiting[0][1].done()):
-                    label, future = waiting.popleft()
-                    yield label, future.result()
-            while waiting:
+            with or_died("a process that tokenizes", "use fewer --workers to go on"):
+                worker.send(batch)
+                encoded: Encoded | Exception = worker.recv()
+        finally:
+            idle.put(worker)
+        if isinstance(encoded, Exception):
+            raise encoded
+        return encoded
+
+    waiting: deque[tuple[T, Future[Encoded]]] = deque()
+    with contextlib.ExitStack() as at_the_end:  # what was entered last ends first
+        threads = at_the_end.enter_context(ThreadPoolExecutor(workers))
+        for _ in range(workers):
+            idle.put(at_the_end.enter_context(spawned(_encode_in_worker, tokenizer, dtype)))
+        at_the_end.callback(threads.shutdown, wait=False, cancel_futures=True)
+        for label, batch in batches:
+            waiting.append((label, threads.submit(encode, batch)))
+            while len(waiting) > 3 * workers or (waiting and waiting[0][1].done()):
                 label, future = waiting.popleft()
                 yield label, future.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        while waiting:
+            label, future = waiting.popleft()
+            yield label, future.result()
 
 
 def available_cores() -> int:
@@ -90,15 +107,12 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
-_worker: tuple[Tokenizer, str]
-
-
-def _start_worker(tokenizer: Tokenizer, dtype: str) -> None:
-    global _worker
+def _encode_in_worker(there: Connection, tokenizer: Tokenizer, dtype: str) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # for Windows, where no process starts deaf
-    _worker = tokenizer, dtype
-
-
-def _encode_in_worker(pieces: list[Piece]) -> Encoded:
-    return encode_pieces(*_worker, pieces)
+    while True:
+        pieces = there.recv()
+        try:
+            there.send(encode_pieces(tokenizer, dtype, pieces))
+        except Exception as error:
+            there.send(error)

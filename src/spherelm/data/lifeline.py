@@ -23,6 +23,8 @@ from multiprocessing.context import BaseContext
 from types import FrameType
 from typing import Any
 
+from spherelm.errors import UserError
+
 
 class Lifeline:
     """The first argument of a worker: the end of a pipe whose other end its parent alone holds."""
@@ -37,6 +39,39 @@ class Lifeline:
         """The workers have ended."""
         self._far_end.close()
         self._parents_end.close()
+
+
+@contextlib.contextmanager
+def spawned(target: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
+    """Our end of a pipe to a process that calls `target`, with its end and the arguments, and that
+    ends with this one or with the block, whichever is first.
+
+    Nobody else holds its end: where it dies, in the middle of an answer too, ours says so (see
+    `or_died`). A pool of `concurrent.futures` would wait for the rest of that answer forever.
+    """
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    with contextlib.closing(Lifeline(context)) as lifeline:
+        arguments = (lifeline, target, theirs, *arguments)
+        process = context.Process(target=_start_worker, args=arguments, daemon=True)
+        with deaf():
+            process.start()
+        theirs.close()
+        try:
+            yield ours  # closed when it is forgotten: another thread may be reading from it
+        finally:
+            process.kill()
+            process.join()
+
+
+@contextlib.contextmanager
+def or_died(who: str, remedy: str) -> Iterator[None]:
+    """Ask a `spawned` process; one that has died is told in one line."""
+    try:
+        yield
+    except (EOFError, OSError):  # the latter in the middle of a message
+        died = f"{who} has died, perhaps for want of memory"
+        raise UserError(f"{died}; {remedy}") from None
 
 
 @contextlib.contextmanager
