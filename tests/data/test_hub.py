@@ -22,7 +22,10 @@ pytest.importorskip("tokenizers")
 @pytest.fixture
 def online(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has said that there is no network."""
-    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HTTPS_PROXY", "https_proxy"):
+    for name in ("HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "HF_ENDPOINT"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(hub, "PATIENCE", 0.5)
 
@@ -119,3 +122,21 @@ def test_the_way_may_lead_through_a_proxy(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("HF_ENDPOINT", "http://mirror.example:81")
     assert hub.answers()
     assert asked == [("huggingface.co", 443), ("proxy.example", 3128), ("mirror.example", 81)]
+
+
+@pytest.mark.parametrize("name", ["https_proxy", "all_proxy"])
+@pytest.mark.parametrize("proxy", ["proxy.example:3128", "http://me:secret@proxy.example:3128"])
+@pytest.mark.usefixtures("online")
+def test_a_proxy_is_named_as_the_libraries_take_it(
+    name: str, proxy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def connect(address: tuple[str, int], timeout: float) -> Any:
+        asked.append(address)
+        return socket.socket()
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    monkeypatch.setenv(name, proxy)
+    assert hub.answers()
+    assert asked == [("proxy.example", 3128)]

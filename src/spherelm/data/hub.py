@@ -86,9 +86,10 @@ def answers() -> bool:
     if _is_offline():
         return False
     way = _endpoint()
-    proxy = urllib.request.getproxies().get(way.scheme)
+    proxies = urllib.request.getproxies()
+    proxy = proxies.get(way.scheme) or proxies.get("all")
     if proxy and not urllib.request.proxy_bypass(way.hostname or ""):
-        way = urllib.parse.urlsplit(proxy)
+        way = urllib.parse.urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     port = way.port or (80 if way.scheme == "http" else 443)
     found: list[bool] = []
 
