@@ -261,3 +261,14 @@ def test_headers_say_what_shards_hold(make_dataset: MakeDataset) -> None:
     header = open_shard(make_dataset([30], document=7).path, "train-00000").header
     assert (header.count, header.documents, header.split) == (30, 5, "train")
     assert header.tokenizer == "bytes"
+
+
+def test_the_builtin_corpus_where_nobody_is_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container whose user has no name and no HOME."""
+
+    def nobody() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", nobody)
+    assert open_dataset().train.n_tokens > 1_000_000

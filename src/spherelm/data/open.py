@@ -55,7 +55,7 @@ def open_builtin() -> TokenDataset:
     name = f"builtin-{platform.python_version()}-{digest.hexdigest()}"
     try:
         return _open_or_write(durable.cache_folder() / name, documents)
-    except OSError:  # a home that cannot be written
+    except (OSError, RuntimeError):  # a home that cannot be written, or nobody's home
         _temporary.append(tempfile.TemporaryDirectory(prefix="spherelm-"))
         return _open_or_write(Path(_temporary[-1].name) / name, documents)
 
