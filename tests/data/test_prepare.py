@@ -291,6 +291,10 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     (folder / "list.jsonl").write_text('["a"]\n')
     (folder / "bad.parquet").write_text("PAR1 it is not")
     pq.write_table(pa.table({"body": ["a"], "n": [1]}), folder / "body.parquet")
+    pq.write_table(pa.table({"text": DOCUMENTS}), folder / "torn.parquet", use_dictionary=False)
+    whole = bytearray((folder / "torn.parquet").read_bytes())
+    whole[4:400] = bytes(396)  # the first page; what a file is opened by stands at its end
+    (folder / "torn.parquet").write_bytes(whole)
     (folder / "nothing").mkdir()
     np.array([1, 2, 300], "<u2").tofile(folder / "t.bin")
     (folder / "file").write_text("")
@@ -322,6 +326,7 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "other field": (["field.jsonl"], "line 1 has no text in the field 'text'"),
         "no object": (["list.jsonl"], "list.jsonl line 1 has no text"),
         "bad Parquet": (["bad.parquet"], "bad.parquet is not a Parquet file"),
+        "torn Parquet": (["torn.parquet"], "reading torn.parquet stopped part-way: "),
         "other column": (["body.parquet"], "body.parquet has no column 'text'"),
         "column of numbers": (["body.parquet", "--field", "n"], "no text in the column 'n'"),
         "no dataset": (["hf:./gone"], "cannot open hf:./gone"),

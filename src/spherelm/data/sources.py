@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, TypeVar, cast
 
 import numpy as np
 
@@ -43,6 +43,8 @@ PARQUET = (".parquet",)
 IN_FOLDERS = (*TEXT, ".jsonl", ".ndjson", *PARQUET)
 """What is read of a folder: a .json file there may be anything, so it must be named."""
 HUB = "hf:"
+
+T = TypeVar("T")
 
 
 class Source(Protocol):
@@ -273,12 +275,14 @@ class ParquetFile(_File):
 
     def pieces(self, at: Position) -> Iterator[Piece]:
         file = self._open()
-        rows, size = 0, self.size or 0
-        for batch in file.iter_batches(batch_size=1024, columns=[self.field]):
-            for text in batch.column(0).to_pylist():
+        done, size = 0, self.size or 0
+        batches = file.iter_batches(batch_size=1024, columns=[self.field])
+        rows = (batch.column(0).to_pylist() for batch in batches)
+        while (texts := _next(rows, self.name)) is not None:
+            for text in texts:
                 yield from _cell_pieces(text, self.field, self.name)
-            rows += batch.num_rows
-            at.bytes = size * rows // file.metadata.num_rows
+            done += len(texts)
+            at.bytes = size * done // file.metadata.num_rows
 
 
 @dataclass(frozen=True)
@@ -308,15 +312,7 @@ class HubDataset:
 
     def pieces(self, at: Position) -> Iterator[Piece]:
         rows = iter(self._open())
-        while True:
-            try:
-                row = next(rows, None)
-            except Exception as error:  # the network, and the dataset's own mistakes
-                raise UserError(
-                    f"reading {self.name} stopped part-way: {first_line(error)}"
-                ) from None
-            if row is None:
-                return
+        while (row := _next(rows, self.name)) is not None:
             yield from _cell_pieces(row.get(self.field), self.field, self.name)
 
 
@@ -363,6 +359,14 @@ def _check_column(name: str, field: str, columns: Sequence[str]) -> None:
             f"{name} has no column {field!r}; name it with --field "
             f"(there are: {', '.join(columns)})"
         )
+
+
+def _next(rows: Iterator[T], name: str) -> T | None:
+    """The next of the rows that a library reads; None at their end."""
+    try:
+        return next(rows, None)
+    except Exception as error:  # the network, damage, and the dataset's own mistakes
+        raise UserError(f"reading {name} stopped part-way: {first_line(error)}") from None
 
 
 def _cell_pieces(text: object, field: str, name: str) -> Iterator[Piece]:
