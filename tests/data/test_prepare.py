@@ -256,6 +256,32 @@ def test_an_input_changed_at_equal_size_is_noticed(text_file: Path, tmp_path: Pa
         prepare(config)
 
 
+def test_another_tokenizer_under_the_same_name_is_noticed(text_file: Path, tmp_path: Path) -> None:
+    """In a folder that is complete, too: its tokens are those of the tokenizer before."""
+    file, out = tmp_path / "tokenizer.json", tmp_path / "out"
+    config = PrepareConfig((str(text_file),), out, tokenizer=str(file), workers=1)
+    file.write_text(train_tokenizer(iter(DOCUMENTS), 300).content)
+    prepare(config)
+    assert prepare(config).was_complete
+    file.write_text(train_tokenizer(iter(DOCUMENTS), 290).content)
+    with pytest.raises(UserError, match="was begun with tokenizer_fingerprint"):
+        prepare(config)
+
+
+def test_what_is_piped_in_is_never_taken_for_what_was(
+    text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither to train on nor to validate on: nobody can tell before it has been read."""
+    for number, inputs in enumerate(({"inputs": ("-",)}, {"val": ("-",)})):
+        given = {"inputs": (str(text_file),), "out": tmp_path / f"out{number}", **inputs}
+        config = PrepareConfig(**given)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"some words " * 300)))
+        prepare(config)
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"other words " * 300)))
+        with pytest.raises(UserError, match="the input is not the one"):
+            prepare(config)
+
+
 def test_a_missing_text_is_an_empty_one_in_lines_and_in_tables(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"text": null}\n{"text": "a"}\n{"text": null, "id": 3}\n')
     pq.write_table(pa.table({"text": [None, "b", None]}), tmp_path / "b.parquet")

@@ -145,7 +145,7 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     val = find_sources(config.val, config.field, named)
     _check_apart(train, val)
     stream = PieceStream(train, val, config.fraction)
-    settings = _settings(config, train, val)
+    settings = _settings(config, train, val, named)
     place.check_apart(config.out, [name for name in (*config.inputs, *config.val) if name != "-"])
     if (done := _finished_before(config, settings, stream)) is not None:
         return Prepared(done, was_complete=True)
@@ -180,16 +180,23 @@ def _check_apart(train: list[Source], val: list[Source]) -> None:
             )
 
 
-def _settings(config: PrepareConfig, train: list[Source], val: list[Source]) -> dict[str, Any]:
-    """All that decides the content of the shards."""
+def _settings(
+    config: PrepareConfig, train: list[Source], val: list[Source], named: Tokenizer | None
+) -> dict[str, Any]:
+    """All that decides the content of the shards, but for a tokenizer that is not there yet."""
     values = dataclasses.asdict(config)
     for name in ("out", "workers"):
         del values[name]
-    return values | {
-        "inputs": [source.name for source in train],
-        "val": [source.name for source in val],
-        "val_fraction": config.fraction,
-    }
+    known = {} if named is None else {"tokenizer_fingerprint": named.fingerprint}
+    return (
+        values
+        | known
+        | {
+            "inputs": [source.name for source in train],
+            "val": [source.name for source in val],
+            "val_fraction": config.fraction,
+        }
+    )
 
 
 def _settings_before(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
@@ -240,7 +247,7 @@ def _finished_before(
     manifest = records.read_format(file, dataset.FORMAT, dataset.VERSION)
     prepared = dataset.open_folder(config.out)
     prepared.tokenizer()  # both refuse what is damaged
-    if "-" in config.inputs or manifest.get("input_bytes") != stream.size:
+    if "-" in (*config.inputs, *config.val) or manifest.get("input_bytes") != stream.size:
         raise _changed(config.out)
     if manifest.get("input_stamps") == stream.stamps:
         return manifest
