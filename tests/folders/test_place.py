@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from spherelm.errors import UserError
+from spherelm.folders import owner as owners
 from spherelm.folders import place, swap
-from spherelm.folders.kinds import EXPORT, IMPORT, OWNER, TRAIN
+from spherelm.folders.kinds import EVAL, EXPORT, IMPORT, OWNER, TRAIN
 from spherelm.folders.owner import read_record, take
 from tests.ordinary_user import as_an_ordinary_user
 
@@ -72,6 +73,30 @@ def test_where_names_cannot_be_exchanged_the_old_comes_back(tmp_path: Path) -> N
     with pytest.raises(UserError, match="already holds an export"):
         export(out, "new")
     assert (out / "config.json").read_text() == "old"
+    run = tmp_path / "run"
+    with place.owned(run, TRAIN) as owner:
+        owner.sign("train")
+        (run / "config.toml").write_text("old")
+    os.rename(run, tmp_path / ".run.replaced")
+    with place.owned(run, TRAIN):
+        assert (run / "config.toml").read_text() == "old"
+
+
+@pytest.mark.usefixtures("exchanges")
+def test_what_was_replaced_and_left_aside_goes_away(tmp_path: Path) -> None:
+    """Killed once the new folder had its name: the old one lay in the way of every later one."""
+    out = tmp_path / "out"
+    export(out, "old")
+    os.rename(out, tmp_path / ".out.replaced")
+    (tmp_path / ".out.writing").mkdir()
+    (tmp_path / ".out.writing" / "spherelm.json").write_text("new")
+    os.rename(tmp_path / ".out.writing", out)  # killed right here
+    with pytest.raises(UserError, match="already holds an export"):
+        export(out, "newer")
+    assert files(out) == {"spherelm.json": "new"}
+    export(out, "newer", force=True)
+    assert {p.name for p in tmp_path.iterdir()} == {"out"}
+    assert (out / "config.json").read_text() == "newer"
 
 
 @pytest.mark.parametrize("force", [False, True])
@@ -222,6 +247,23 @@ def test_leftovers_of_killed_calls_go_away(tmp_path: Path) -> None:
     with place.owned(tmp_path / "run", TRAIN) as owner:
         owner.sign("train")
         assert not (tmp_path / ".run.writing").exists()
+
+
+def test_results_do_not_go_to_what_became_anothers_just_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def late(folder: Path, verb: str) -> owners.Owner:
+        folder.mkdir()
+        (folder / "thesis.tex").write_text("years of work")
+        return take(folder, verb)
+
+    monkeypatch.setattr(owners, "take", late)
+    with (
+        pytest.raises(UserError, match=r"holds thesis.tex, which `spherelm eval` did not write"),
+        place.results(tmp_path / "out", EVAL),
+    ):
+        pytest.fail("it was given away")
+    assert files(tmp_path / "out") == {"thesis.tex": "years of work"}
 
 
 def test_a_folder_made_for_nothing_is_removed(tmp_path: Path) -> None:

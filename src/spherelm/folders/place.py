@@ -268,6 +268,8 @@ def _build(target: Path, kind: Kind) -> Owner:
     except owners.Held as error:
         raise UserError(str(error).replace(str(place), str(target), 1)) from None
     remove(place, kind)
+    if target.exists():  # else what lies aside is `target` itself
+        _remove_leftover(swap.aside(target), kind)
     return owner
 
 

@@ -23,7 +23,8 @@ def beside(target: Path) -> Path:
     return target.with_name(f".{target.name}.writing")
 
 
-def _aside(target: Path) -> Path:
+def aside(target: Path) -> Path:
+    """Where the folder is for a moment that was `target`, where names cannot be exchanged."""
     return target.with_name(f".{target.name}.replaced")
 
 
@@ -38,17 +39,17 @@ def put(new: Path, target: Path) -> None:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
         if not exchange(new, target):
-            os.rename(target, _aside(target))
+            os.rename(target, aside(target))
             os.rename(new, target)
-            os.rename(_aside(target), new)
+            os.rename(aside(target), new)
     durable.force_to_disk(target.parent)
 
 
 def recover(target: Path) -> None:
     """Put back what a kill left aside: only where two names cannot be exchanged."""
-    aside = _aside(target)
-    if aside.is_dir() and not aside.is_symlink() and not target.exists():
-        os.rename(aside, target)
+    old = aside(target)
+    if old.is_dir() and not old.is_symlink() and not target.exists():
+        os.rename(old, target)
 
 
 def exchange(one: Path, other: Path) -> bool:
