@@ -42,6 +42,7 @@ def test_the_second_is_told_who_is_first(tmp_path: Path) -> None:
     second = take(tmp_path / "run", "import")
     assert second.verb == "train"  # until it signs for what it writes
     second.release()
+    assert json.loads((tmp_path / "run" / OWNER).read_text()) == {"verb": "train", "holder": None}
 
 
 def test_a_killed_holder_has_let_go(tmp_path: Path) -> None:
@@ -74,6 +75,44 @@ def test_a_forked_child_does_not_hold_on(tmp_path: Path) -> None:
     take(tmp_path / "run", "train").release()
     os.write(end, b"!")
     os.waitpid(child, 0)
+
+
+def test_the_child_of_a_killed_holder_does_not_hold_on(tmp_path: Path) -> None:
+    ready, told = os.pipe()
+    waits, end = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        held = take(tmp_path / "run", "train")
+        if os.fork() == 0:
+            os.close(end)
+            os.write(told, b"!")  # our copy of the lock is closed by now
+            os.read(waits, 1)
+            os._exit(0)
+        time.sleep(60)
+        held.release()
+    os.read(ready, 1)
+    os.kill(holder, signal.SIGKILL)
+    os.waitpid(holder, 0)
+    take(tmp_path / "run", "train").release()
+    os.close(end)  # ends the child
+
+
+def test_a_record_that_was_removed_while_we_came_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by a holder that ends just then: two would each hold a file of their own."""
+    lock, times = owners._lock, iter([True])
+
+    def late(descriptor: int) -> bool | None:
+        if next(times, False):
+            os.unlink(tmp_path / "run" / OWNER)
+        return lock(descriptor)
+
+    monkeypatch.setattr(owners, "_lock", late)
+    first = take(tmp_path / "run", "train")
+    with pytest.raises(Held):
+        take(tmp_path / "run", "train")
+    first.release()
 
 
 def test_another_process_of_the_same_number_is_not_the_holder(
