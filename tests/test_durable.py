@@ -59,6 +59,42 @@ def test_what_a_killed_process_left_is_replaced(tmp_path: Path) -> None:
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"target": "all"}
 
 
+def test_a_name_is_given_to_what_is_on_the_disk_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power cut must find the old or the new: bytes first, then the name, then the folder."""
+    acts: list[tuple[str, ...]] = []
+    fsync, replace = os.fsync, os.replace
+
+    def force(descriptor: int) -> None:
+        there = (tmp_path, *tmp_path.iterdir())
+        forced = os.fstat(descriptor)
+        acts.append(("force", *(p.name for p in there if os.path.samestat(p.stat(), forced))))
+        fsync(descriptor)
+
+    def rename(old: Path, new: Path) -> None:
+        acts.append(("rename", old.name, new.name, old.read_text()))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", force)
+    monkeypatch.setattr(os, "replace", rename)
+    durable.write_text(tmp_path / "target", "all")
+    assert acts == [
+        ("force", ".target.writing"),
+        ("rename", ".target.writing", "target", "all"),
+        ("force", tmp_path.name),
+    ]
+
+
+def test_who_reads_the_old_reads_all_of_it(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    target.write_text("old")
+    with open(target) as reader:
+        durable.write_text(target, "a new and longer one")
+        assert reader.read() == "old"
+    assert target.read_text() == "a new and longer one"
+
+
 def test_a_body_that_fails_leaves_the_old(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("old")

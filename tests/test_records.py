@@ -1,9 +1,12 @@
-"""Names from files: only that of a file beside them becomes a path."""
+"""What is read back: whole, of its kind, and no name in it leads elsewhere."""
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,6 +33,32 @@ def test_what_is_a_name() -> None:
     assert beside(Path("a/list.json"), "shard-00001.safetensors") == Path(
         "a/shard-00001.safetensors"
     )
+
+
+@pytest.mark.parametrize(
+    "write", [records.line, lambda value: records.seal(json.dumps(value, indent=1))]
+)
+def test_a_seal_is_found_whatever_was_changed(write: Callable[[Any], str]) -> None:
+    """Every character of the text made another, one at a time: refused, or no other value."""
+    value = {"name": "a run", "steps": 7, "losses": [1.5, None]}
+    sound = write(value).encode()
+    assert records.parse(sound, "it") == value
+    for at in range(len(sound)):
+        for other in b' "7a_':
+            changed = sound[:at] + bytes([other]) + sound[at + 1 :]
+            with contextlib.suppress(records.Damaged):
+                assert records.parse(changed, "it") == value, changed
+
+
+def test_a_member_is_of_its_kind() -> None:
+    values = {"steps": 7, "loss": 1.5, "right": True}
+    assert records.field(values, "steps", int, "it") == 7
+    assert records.field(values, "right", bool, "it") is True
+    for name, kind in (("loss", int), ("steps", str), ("right", int), ("right", (int, float))):
+        with pytest.raises(records.Damaged, match=f"its '{name}' cannot be"):
+            records.field(values, name, kind, "it")
+    with pytest.raises(records.Damaged, match="it has no 'tokens'"):
+        records.field(values, "tokens", int, "it")
 
 
 def edit(file: Path, **changes: object) -> None:
