@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import spherelm
+from spherelm import records
 from spherelm.cli import main
 from spherelm.data import open as opening
 from spherelm.data.dataset import MANIFEST, TokenDataset, read_nanogpt
@@ -151,6 +152,18 @@ def test_bytes_of_tokens_are_those_of_the_split(tmp_path: Path) -> None:
     assert open_dataset(data.path).token_bytes("train") is None
 
 
+def test_a_shard_of_another_split_or_tokenizer_is_refused(make_dataset: MakeDataset) -> None:
+    """Sealed and counted like its own: as where shards of two folders are mixed up."""
+    header = make_dataset([50]).path / "train-00000.json"
+    sound = records.read(header)
+    for change in ({"tokenizer_fingerprint": "another"}, {"split": "val"}):
+        records.write(header, {**sound, **change})
+        with pytest.raises(UserError, match=r"00000.json is damaged: it is of another split or t"):
+            open_dataset(header.parent)
+    records.write(header, sound)
+    assert open_dataset(header.parent).train.n_tokens == 50
+
+
 def test_a_nanogpt_folder_is_read_as_it_is(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     rng.integers(0, 500, 3000).astype("<u2").tofile(tmp_path / "train.bin")
@@ -168,6 +181,10 @@ def test_a_nanogpt_folder_is_read_as_it_is(tmp_path: Path) -> None:
     before = data.fingerprint
     np.full(100, 778, "<u2").tofile(tmp_path / "val.bin")
     assert open_dataset(tmp_path).fingerprint != before
+    for last in (1, 2):  # more than is looked at together, and another token at its end alone
+        np.array([*[7] * 100_000, last], "<u2").tofile(tmp_path / "train.bin")
+        assert open_dataset(tmp_path).fingerprint != before
+        before = open_dataset(tmp_path).fingerprint
     (tmp_path / "train.bin").write_bytes(b"abc")
     with pytest.raises(UserError, match=r"train.bin is not a nanoGPT file"):
         open_dataset(tmp_path)

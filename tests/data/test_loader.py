@@ -223,6 +223,26 @@ def test_an_error_of_reading_ahead_is_raised_where_its_batch_is_asked_for(
     loader.close()
 
 
+@pytest.mark.parametrize("prefetch", [1, 3])
+def test_as_many_batches_as_asked_for_are_read_ahead(
+    make_dataset: MakeDataset, monkeypatch: pytest.MonkeyPatch, prefetch: int
+) -> None:
+    split = make_dataset([5000]).train
+    loader = Loader(split, context=16, batch_size=8, seed=0, prefetch=prefetch)
+    read, calls = loader.reader.read, threading.Semaphore(0)
+
+    def counted(*arguments: object) -> object:
+        calls.release()
+        return read(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loader.reader, "read", counted)
+    next(loader)
+    for _ in range(1 + prefetch):
+        assert calls.acquire(timeout=10)
+    assert not calls.acquire(timeout=0.1)  # and no more
+    loader.close()
+
+
 @pytest.mark.gpu
 def test_batches_arrive_on_the_device(make_dataset: MakeDataset) -> None:
     data = make_dataset([2000])

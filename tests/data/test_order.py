@@ -68,3 +68,23 @@ def test_epochs_and_seeds_have_orders_of_their_own() -> None:
     order = TrainingOrder(n, 0)
     assert not np.array_equal(order.windows(0, n), order.windows(n, n))
     assert not np.array_equal(order.windows(0, n), TrainingOrder(n, 1).windows(0, n))
+
+
+def test_one_may_ask_for_what_came_before() -> None:
+    order = TrainingOrder(10_000, 0)
+    order.windows(5000, 4)
+    assert np.array_equal(order.windows(4990, 4), TrainingOrder(10_000, 0).windows(4990, 4))
+
+
+def test_the_order_stays_what_it_was() -> None:
+    """A run that goes on with a later version must go on with the windows it has not seen."""
+    order = TrainingOrder(1000, seed=7)
+    assert order.windows(0, 6).tolist() == [645, 454, 341, 64, 370, 503]
+    assert order.windows(1997, 6).tolist() == [
+        21,
+        896,
+        241,
+        498,
+        88,
+        857,
+    ]  # across the end of an epoch
