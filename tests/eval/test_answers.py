@@ -107,6 +107,24 @@ def test_rolling_likelihood_has_the_windows_of_the_harness(length: int) -> None:
     assert math.isclose(answers(model).rolling(text[:length]), expected, rel_tol=1e-5)
 
 
+def test_the_longest_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If memory is short, it shows at once, and a batch is of similar lengths."""
+    model, asked = byte_model(), []
+    score = Answers._score
+
+    def note(self: Answers, batch: Any) -> Any:
+        asked.append([len(context) for context, _ in batch])
+        return score(self, batch)
+
+    monkeypatch.setattr(Answers, "_score", note)
+    pairs = [([1] * length, [length]) for length in (3, 9, 5, 7, 2)]
+    found = answers(model).loglikelihoods(pairs)
+    assert asked == [[9, 7], [5, 3], [2]]
+    alone = [answers(model).loglikelihoods([pair])[0][0] for pair in pairs]
+    # The same sums in batches of other widths: float32, of logits around 5.
+    assert [value for value, _ in found] == pytest.approx(alone, abs=1e-5)
+
+
 def test_an_interrupted_evaluation_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, file = byte_model(), tmp_path / "answers.jsonl"
     pairs = [([1, 2, i], [i, 5]) for i in range(7)]

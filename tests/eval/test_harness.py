@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +27,7 @@ from spherelm.eval.harness import (
     average_accuracy,
     evaluate_task,
     harness_model,
+    load_task,
 )
 from spherelm.eval.tasks import PAPER_TASKS, choose_tasks
 from spherelm.hf.export import export_to_hf
@@ -182,6 +184,14 @@ def test_shots_are_the_papers_and_in_the_prompt(
         assert prompt.count("French phrase: ") == prompt.count("English phrase:") == 6
         assert prompt.count(f"French phrase: phrase {number}\n") == 1
         assert prompt.endswith(f"French phrase: phrase {number}\nEnglish phrase:")
+
+
+def test_the_examples_are_those_that_the_harness_would_draw(tmp_path: Path) -> None:
+    (task,) = choose_tasks("wmt14-fr-en")
+    loaded = load_task(task, write_task_files(tmp_path))["tasks"][task.name]
+    drawn = [loaded.fewshot_rnd.random() for _ in range(4)]
+    harness_s = random.Random(FEWSHOT_SEED)
+    assert drawn == [harness_s.random() for _ in range(4)]
 
 
 def test_settings_are_the_harness_s_own() -> None:

@@ -91,6 +91,7 @@ def test_punctuation_after_a_pronoun_closes_up(tmp_path: Path) -> None:
             "the answer 1 or 2",
         ),
         ("wsc273", "wsc273.txt", "one\ntwo", "has 4 lines .* not 2"),
+        ("wsc273", "wsc273.txt", "1 [MASK]\n[MASK]\na, b\na\n5", "has 4 lines .* not 5"),
         ("wsc273", "wsc273.txt", "x [MASK]\n[MASK]\na, b\nc", "one of them as the answer"),
         ("wmt14-fr-en", "newstest2014.fra", "un\ndeux", "has 2 lines, newstest2014.eng 7"),
     ],
