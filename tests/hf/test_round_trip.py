@@ -18,6 +18,7 @@ from spherelm.hf.export import export_to_hf
 from spherelm.hf.import_run import import_from_hf
 from spherelm.hf.read import RECORD
 from spherelm.model.config import SCALE_NAMES
+from spherelm.model.sphere import largest_norm_deviation
 from spherelm.saved import find_saved, load_model
 from tests.model.tiny import VARIANTS
 from tests.saved_runs import byte_model, change_state, write_run
@@ -84,10 +85,24 @@ def test_a_folded_model_computes_and_generates_the_same(
     assert not (tmp_path / "back").exists()
 
 
+def test_a_factor_of_zero_is_folded_and_comes_back(tmp_path: Path) -> None:
+    """Nobody knows its row any more; it is a unit vector all the same."""
+    model = byte_model()
+    assert model.s_z is not None
+    with torch.no_grad():
+        model.s_z.stored[3] = 0.0
+    folded = export_to_hf(write_run(tmp_path / "run", model), tmp_path / "hf", fold=True)
+    back = load_model(folded).model
+    assert back.s_z is not None
+    assert back.s_z.stored[3] == 0
+    assert largest_norm_deviation(back) < 1e-6  # the rounding of a sum of 32 squares in float32
+    torch.testing.assert_close(back(TOKENS), model(TOKENS), rtol=0, atol=1e-5)
+
+
 def test_without_our_record_the_hugging_face_config_is_enough(tmp_path: Path) -> None:
     """As a folder is that transformers saved."""
     for variant in ("scales: scalar", "gpt, grouped heads", "gpt, tied", "tied", "signed alpha"):
-        model = byte_model(**VARIANTS[variant])
+        model = byte_model(**VARIANTS[variant], rope_base=500.0)
         exported = export_to_hf(write_run(tmp_path / variant, model), tmp_path / f"hf {variant}")
         (exported / RECORD).unlink()
         loaded, _, config = load_model(exported)
@@ -219,6 +234,7 @@ def test_another_version_is_refused(exported: Path) -> None:
             "rope_type must .*'yarn'",
         ),
         ({"scales": {}}, "or has a wrong value for it"),
+        ({"rope_parameters": {"rope_theta": 10**400}}, "or has a wrong value for it: int too"),
         ({"head_dim": 3}, "head_dim must be"),
         ({"num_hidden_layers": 3}, "lacks the tensor model.layers.2"),
         ({"num_hidden_layers": 1}, "has a tensor this model does not: model.layers.1"),

@@ -206,7 +206,7 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
                 for name in ("s_u", "s_nu", "s_z"):
                     scales[name] = {**scales.get(name, {}), "mode": "vector"}
             fields |= {name: ScaleConfig(**scales[name]) for name in SCALE_NAMES}
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise UserError(f"{where} lacks the field, or has a wrong value for it: {error}") from None
     config = ModelConfig(**fields)
     if values.get("head_dim") not in (None, config.d_k):
