@@ -20,7 +20,7 @@ from spherelm.data import prepare as prepare_module
 from spherelm.data.dataset import TokenSplit
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
-from spherelm.data.sources import find_sources
+from spherelm.data.sources import PieceStream, find_sources
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.errors import UserError
 from tests.ordinary_user import as_an_ordinary_user
@@ -230,11 +230,15 @@ def test_a_tokenizer_is_trained_on_what_is_not_held_out(text_file: Path, tmp_pat
         prepare(config)
 
 
-def test_a_complete_folder_is_left_alone(text_file: Path, tmp_path: Path) -> None:
+def test_a_complete_folder_is_left_alone(
+    text_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = PrepareConfig((str(text_file),), tmp_path / "out")
     first = prepare(config)
     times = {path: path.stat().st_mtime_ns for path in config.out.rglob("*")}
-    again = prepare(config)
+    with monkeypatch.context() as patched:
+        patched.setattr(PieceStream, "__iter__", lambda stream: pytest.fail("it was read again"))
+        again = prepare(config)
     assert (first.was_complete, again.was_complete) == (False, True)
     assert again.manifest == first.manifest
     assert {path: path.stat().st_mtime_ns for path in config.out.rglob("*")} == times
