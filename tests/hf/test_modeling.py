@@ -18,6 +18,7 @@ from spherelm.hf.export import export_to_hf
 from spherelm.hf.names import to_hf_config, to_hf_tensors
 from spherelm.model.config import SCALE_NAMES
 from spherelm.model.fold import folded_state
+from spherelm.ops.reference import residual_slerp
 from tests.model.tiny import VARIANTS, perturbed, tiny_config
 from tests.saved_runs import BYTES, byte_model, write_run
 
@@ -266,6 +267,8 @@ def test_tokens_can_be_added_and_taken_away(variant: str, fold: bool, mean: bool
     logits = hf(torch.cat((x, torch.arange(250, 270).repeat(2, 1)), 1)).logits
     torch.testing.assert_close(logits[:, :40, :257], old, **CLOSE)
     assert logits.shape[-1] == hf.config.vocab_size == 270
+    if not fold and variant != "scales: scalar":
+        assert hf.s_z.out_features == len(hf.s_z.weight) == 270
     matrices = [hf.model.embed_tokens.weight] + ([] if fold else [hf.lm_head.weight])
     for rows in matrices:
         lengths = torch.linalg.vector_norm(rows.detach(), dim=-1)
@@ -281,6 +284,39 @@ def test_tokens_can_be_added_and_taken_away(variant: str, fold: bool, mean: bool
     padded = hf(x.clamp_max(99)).logits
     assert padded.shape[-1] == 128
     torch.testing.assert_close(padded[..., :100], few, **CLOSE)
+
+
+def test_factors_stay_in_float32_under_autocast() -> None:
+    """As in training: an α of 0.05 in bfloat16 would be off by up to one part in 256."""
+    from spherelm.hf.remote_code.modeling_spherelm import factors
+
+    hf = as_hf(on_sphere())
+    for module, name in ((hf.model.layers[0], "alpha_attn"), (hf, "s_z")):
+        with torch.autocast("cpu", torch.bfloat16):
+            found = factors(module, name)
+        assert found.dtype == torch.float32
+        assert torch.equal(found, factors(module, name))
+
+
+def test_slerp_between_opposite_points_stays_where_it_is() -> None:
+    """No great circle is the shortest there; half-way, all of them cancel out."""
+    from spherelm.hf.remote_code.modeling_spherelm import residual
+
+    h = torch.eye(8)[None]  # (1, 8, 8): points that are opposite to the last bit
+    alpha = torch.full((8,), 0.5)
+    moved = residual(h, -h, alpha, "slerp")
+    assert torch.equal(moved, h)
+    assert torch.equal(moved, residual_slerp(h, -h, alpha))
+
+
+def test_one_factor_for_all_is_not_split_over_devices() -> None:
+    from spherelm.hf.remote_code.configuration_spherelm import NGPTConfig
+
+    config = NGPTConfig(scales={"s_u": {"mode": "scalar"}, "s_qk": {"mode": "fixed"}})
+    assert config.base_model_tp_plan.keys() == NGPTConfig.base_model_tp_plan.keys() - {
+        "layers.*.mlp.s_u",
+        "layers.*.self_attn.s_qk",
+    }
 
 
 def test_a_model_with_more_tokens_is_saved_and_loaded(tmp_path: Path) -> None:

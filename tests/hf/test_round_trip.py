@@ -165,12 +165,16 @@ def exported(tmp_path: Path) -> Path:
 
 
 def test_one_flipped_bit_is_found(exported: Path) -> None:
-    file = exported / "model.safetensors"
-    content = bytearray(file.read_bytes())
-    content[-10] ^= 1
-    file.write_bytes(content)
-    with pytest.raises(UserError, match="the checksum of model"):
-        load_model(exported)
+    names = ("config.json", "model.safetensors", "spherelm-tokenizer.json", "tokenizer.json")
+    for name in names:
+        sound = (exported / name).read_bytes()
+        changed = bytearray(sound)
+        changed[-10] ^= 1
+        (exported / name).write_bytes(changed)
+        with pytest.raises(UserError, match=f"the checksum of {name}"):
+            load_model(exported)
+        (exported / name).write_bytes(sound)
+    load_model(exported)
 
 
 @pytest.mark.parametrize("keep", [0, 5, 4000])
