@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import spherelm
-from spherelm import api, presets
+from spherelm import api, presets, saved
 from spherelm.cli import main
 from spherelm.cli.generate import GenerateFlags
 from spherelm.config_io import to_toml
@@ -176,3 +176,16 @@ def test_a_configuration_is_a_preset_or_a_file(
         spherelm.train("huge", None, tmp_path / "run")
     with pytest.raises(UserError, match=r"cannot read the config .*gone.toml"):
         spherelm.train(tmp_path / "gone.toml", None, tmp_path / "run")
+
+
+def test_a_model_that_moves_or_is_folded_needs_that_much_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(saved, "require_memory", lambda what, n, *where: asked.append(n))
+    model = byte_model()
+    count = sum(p.numel() for p in model.parameters())
+    saved.to_device(model, torch.device("cpu"))
+    saved.to_device(model, torch.device("cpu"), folded=torch.bfloat16)
+    saved.to_device(model, torch.device("meta"), folded=torch.bfloat16)
+    assert asked == [0, 2 * count, 4 * count + 2 * count]

@@ -17,6 +17,7 @@ import pytest
 
 from spherelm.cli import main
 from spherelm.data import sources
+from spherelm.data.documents import PIECE
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.data.tokenizer_library import train_tokenizer
@@ -237,3 +238,11 @@ def test_names_of_columns() -> None:
     assert short_names(["a/x.txt", "b/y.txt", "c"]) == ["x.txt", "y.txt", "c"]
     assert short_names(["a/x.txt", "b/x.txt", "c/z.txt"]) == ["a/x.txt", "b/x.txt", "z.txt"]
     assert short_names(["-"]) == ["-"]
+
+
+def test_a_long_document_is_one(tmp_path: Path) -> None:
+    """However many pieces it is read in: what begins one is predicted after what was before."""
+    long, short = "some words of a long one\n" * 8000, "a short one"
+    (tmp_path / "text.txt").write_text(f"{long}<|endoftext|>\n{short}")
+    assert len(long) > 2 * PIECE
+    assert read_texts([str(tmp_path / "text.txt")])[0].documents == (long[:-1], short)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
 from spherelm import Transformer
 from spherelm.errors import UserError
@@ -222,3 +223,24 @@ def test_a_prompt_read_by_a_graph_gives_the_same_text(arch: str) -> None:
         prompts = [[(7 * i) % 13 for i in range(length)]]
         expected = plain.generate(prompts, max_new_tokens=40, sampling=GREEDY)
         assert graphed.generate(prompts, max_new_tokens=40, sampling=GREEDY) == expected
+
+
+def test_who_has_stopped_stays_so_and_nobody_waits_for_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two that stop one after the other, at 5, and would go on if they were asked."""
+    drawn: list[int] = []
+
+    def steps(*_: Any) -> Iterator[Tensor]:
+        for number, tokens in enumerate(([1, 2], [5, 2], [3, 2], [3, 5], [3, 2], [3, 2])):
+            drawn.append(number)
+            yield torch.tensor(tokens)
+
+    engine = Engine(perturbed(tiny_config()))
+    monkeypatch.setattr(engine, "_steps", steps)
+    monkeypatch.setattr(engine_module, "LOOK_EVERY", 1)
+    settings: Any = {"max_new_tokens": 6, "stop_ids": {5}}
+    assert engine.generate([[1], [1]], **settings) == [[1], [2, 2, 2]]
+    assert drawn == [0, 1, 2, 3]
+    assert list(engine.stream([[1], [1]], **settings)) == [[1, 2], [None, 2], [None, 2]]
+    assert drawn == 2 * [0, 1, 2, 3]
