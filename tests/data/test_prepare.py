@@ -8,6 +8,8 @@ import lzma
 import os
 import sys
 import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +20,7 @@ import pytest
 from spherelm.cli import main
 from spherelm.data import prepare as prepare_module
 from spherelm.data.dataset import TokenSplit
+from spherelm.data.documents import Piece
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.data.sources import PieceStream, find_sources
@@ -480,3 +483,27 @@ def test_progress_ends_at_the_size_of_the_input(text_file: Path, tmp_path: Path)
     prepare(PrepareConfig((str(text_file),), tmp_path / "out"), seen.append)
     assert seen[-1].read == seen[-1].size == text_file.stat().st_size
     assert seen[-1].text_bytes == sum(len(d.encode()) for d in DOCUMENTS)
+
+
+@dataclass
+class Given:
+    """An input of these very pieces."""
+
+    given: list[Piece]
+    name = "given"
+    size = stamp = None
+
+    def check(self) -> None: ...
+
+    def pieces(self, at: object) -> Iterator[Piece]:
+        return iter(self.given)
+
+
+def test_where_documents_end_is_part_of_what_the_input_was() -> None:
+    """The same texts as one document, or as two: their tokens differ by the token between."""
+    digests = set()
+    for ends in (True, False):
+        stream = PieceStream([Given([Piece("a", True, ends), Piece("b", ends, True)])], [], 0.0)
+        assert len(list(stream)) == 2
+        digests.add(stream.digest)
+    assert len(digests) == 2

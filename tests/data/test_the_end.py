@@ -171,3 +171,8 @@ def test_a_tokenizer_is_trained_on_all_before_the_end() -> None:
         assert list(the_end.before_the_end(stream, fraction)) == pieces[:wanted]
     stream = list(zip(pieces[:3], ["train", "val", "train"], strict=True))
     assert list(the_end.before_the_end(stream, 0.5)) == [pieces[0], pieces[2]]
+
+
+def test_however_much_is_held_out_something_is_trained_on(tmp_path: Path) -> None:
+    train, val = texts(prepared(tmp_path, "x" * 1000, 0.9999))
+    assert (len(train), len(val)) == (1, 999)
