@@ -298,6 +298,19 @@ def test_factors_stay_in_float32_under_autocast() -> None:
         assert torch.equal(found, factors(module, name))
 
 
+def test_angles_are_right_far_out() -> None:
+    """At 100,000 radians float32 has steps of 0.008; the table is that of angles in float64."""
+    from spherelm.hf.remote_code.modeling_spherelm import RotaryTable
+
+    hf = as_hf(on_sphere())
+    positions, d_k = torch.tensor([[0, 1, 99_999]]), hf.config.head_dim
+    cos, sin = RotaryTable(hf.config)(torch.zeros(1), positions)
+    exponents = torch.arange(0, d_k, 2, dtype=torch.float64).repeat(2) / d_k
+    angles = positions[..., None].double() * 10_000.0**-exponents
+    torch.testing.assert_close(cos.double(), angles.cos(), rtol=0, atol=1e-7)
+    torch.testing.assert_close(sin.double(), angles.sin(), rtol=0, atol=1e-7)
+
+
 def test_slerp_between_opposite_points_stays_where_it_is() -> None:
     """No great circle is the shortest there; half-way, all of them cancel out."""
     from spherelm.hf.remote_code.modeling_spherelm import residual
