@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import time
 from pathlib import Path
@@ -140,3 +141,27 @@ def test_a_proxy_is_named_as_the_libraries_take_it(
     monkeypatch.setenv(name, proxy)
     assert hub.answers()
     assert asked == [("proxy.example", 3128)]
+
+
+@pytest.mark.usefixtures("online")
+def test_what_is_here_is_opened_without_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hub, "answers", lambda: pytest.fail("the network was asked"))
+    with hub.asked(str, here=True):
+        assert not hub._is_offline()
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+@pytest.mark.usefixtures("online")
+def test_a_hub_that_was_silent_once_is_asked_again(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    constants = pytest.importorskip("huggingface_hub.constants")
+    monkeypatch.setattr(constants, hub.OFFLINE, False)
+    monkeypatch.setattr(hub, "answers", lambda: False)
+    if before is not None:
+        monkeypatch.setenv(hub.OFFLINE, before)
+    with hub.asked(str):
+        assert hub._is_offline()
+        assert constants.HF_HUB_OFFLINE
+    assert os.environ.get(hub.OFFLINE) == before
+    assert constants.HF_HUB_OFFLINE is False

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from spherelm.cli import main
 from spherelm.data.open import open_dataset
-from spherelm.data.tokenizer import ByteTokenizer, Tokenizer, same_ids
+from spherelm.data.tokenizer import ByteTokenizer, Tokenizer, fingerprint_of, same_ids
 from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.data.train_apart import train_apart
@@ -272,3 +272,22 @@ def test_a_missing_package_is_named(
     with pytest.raises(UserError, match=r"pip install 'spherelm\[data\]'"):
         load_tokenizer(path)
     assert load_tokenizer("bytes").vocab_size == 257
+
+
+def test_texts_are_neither_cut_off_nor_filled_up() -> None:
+    """As a file may ask for that was saved in the middle of somebody's fine-tuning."""
+    plain = train_tokenizer(iter(["some words, and some more words"]), 270)
+    values = json.loads(plain.content)
+    cut = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    pad = {"strategy": {"Fixed": 50}, "direction": "Right", "pad_to_multiple_of": None}
+    pad |= {"pad_id": 0, "pad_type_id": 0, "pad_token": "<|endoftext|>"}
+    for change in ({"truncation": cut}, {"padding": pad}):
+        odd = LibraryTokenizer(json.dumps(values | change), "odd")
+        for text in ("a", "some words and more of them"):
+            assert odd.encode(text) == plain.encode(text)
+            assert odd.encode_batch([text])[0].tolist() == plain.encode(text)
+
+
+def test_a_fingerprint_knows_where_its_parts_end() -> None:
+    assert fingerprint_of("ab", "c") != fingerprint_of("a", "bc")
+    assert fingerprint_of("ab", b"c") == fingerprint_of(b"ab", "c")
