@@ -33,7 +33,7 @@ from spherelm.compare.sweep_record import Record, summary
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.errors import UserError
 from tests.corpus import sentences
-from tests.faults.test_prepare_workers import PATIENCE, processes_with
+from tests.faults.test_prepare_workers import PATIENCE, is_worker, processes_with
 
 PLAN = Plan("debug", None, "cpu", steps=3, cores=1)
 TINY = {
@@ -160,7 +160,7 @@ def test_data_of_a_larger_vocabulary_is_swept(tmp_path):
 
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="processes are found in /proc")
 @pytest.mark.usefixtures("heeding_interrupts")
-@pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("stop", ["ctrl-c", "kill", "kill of a run"])
 def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(stop, tmp_path):
     """Ctrl-C of a terminal goes to its runs, too; a kill to none of them."""
     out, mark = tmp_path / "sweep", f"{os.getpid()}-{tmp_path.name}"
@@ -175,18 +175,23 @@ def test_a_sweep_that_is_stopped_leaves_no_process_and_goes_on(stop, tmp_path):
     )
     assert process.stderr is not None
     assert process.stderr.readline().startswith("[1/153]")
-    if stop == signal.SIGINT:
-        os.killpg(process.pid, stop)
+    if stop == "ctrl-c":
+        os.killpg(process.pid, signal.SIGINT)
+    elif stop == "kill":
+        process.kill()
     else:
-        process.send_signal(stop)
+        os.kill(next(filter(is_worker, processes_with(mark))), signal.SIGKILL)
     _, said = process.communicate(timeout=60)
     deadline = time.monotonic() + PATIENCE
     while processes_with(mark) and time.monotonic() < deadline:
         time.sleep(0.02)
     assert not processes_with(mark)
-    if stop == signal.SIGINT:
+    if stop == "ctrl-c":
         assert process.returncode == 130
         assert said.splitlines()[-1] == "spherelm: interrupted; the same command goes on from here"
+    if stop == "kill of a run":
+        assert process.returncode == 2
+        assert said.splitlines()[-1].startswith("spherelm: a run has died, perhaps for want of mem")
     assert "Traceback" not in said
     file = out / "sweep.csv"
     assert 1 <= len(Record(file, "debug", 3).losses) < 153

@@ -91,7 +91,7 @@ def test_ctrl_c_ends_prepare_whatever_its_workers_are_at(tmp_path: Path) -> None
             text=True,
             start_new_session=True,
         )
-        while process.poll() is None and not any(map(_is_worker, processes_with(mark))):
+        while process.poll() is None and not any(map(is_worker, processes_with(mark))):
             time.sleep(0.005)
         time.sleep(draw.uniform(0, 0.6))
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers, too
@@ -111,7 +111,7 @@ def test_ctrl_c_ends_prepare_whatever_its_workers_are_at(tmp_path: Path) -> None
     hold("Ctrl-C of prepare", trial, sample=4, full=100)
 
 
-def _is_worker(pid: int) -> bool:
+def is_worker(pid: int) -> bool:
     try:
         return b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
 from spherelm import presets
@@ -69,6 +70,11 @@ def sweep(
     with watched_pool(jobs, _start_worker, plan.cores) as (pool, lifeline):
         try:
             _climb(pool, plan, record, seeds, grids)
+        except BrokenProcessPool:
+            raise UserError(
+                "a run has died, perhaps for want of memory; the same command goes on from here, "
+                "with fewer --jobs if need be"
+            ) from None
         except BaseException:
             lifeline.close()  # ends the runs under way; else all that wait would be run, too
             raise
