@@ -20,7 +20,7 @@ from typing import Any, get_args
 import torch
 
 from spherelm.errors import UserError
-from spherelm.ops import packed, reference
+from spherelm.ops import packed, reference, reference_adamw
 from spherelm.ops.attention import choose_attention
 from spherelm.ops.interface import Operations
 from spherelm.ops.names import AttentionBackend, Kernels, Update
@@ -96,7 +96,7 @@ def choose_adamw(kernels: Kernels, parameters: list[torch.Tensor]) -> Callable[.
         from spherelm.ops.triton.adamw import adamw_
 
         return adamw_
-    return reference.adamw_ if any(p.dtype.itemsize < 4 for p in parameters) else None
+    return reference_adamw.adamw_ if any(p.dtype.itemsize < 4 for p in parameters) else None
 
 
 def takes_kernels(kernels: Kernels, row: int, device: torch.device, dtype: torch.dtype) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -398,36 +398,6 @@ def project_swiglu(h: Tensor, W: Operand) -> Tensor:
     """u · SiLU(ν) with u = h W_u and ν = h W_ν.  h: (..., D) -> (..., F)"""
     W_u, W_nu = W
     return swiglu(F.linear(h, W_u), F.linear(h, W_nu))
-
-
-def adamw_(
-    entries: Iterable[Sequence[Tensor]],
-    *,
-    on_sphere: bool,
-    lr: float,
-    betas: tuple[float, float],
-    eps: float,
-    weight_decay: float,
-    step: int,
-    factor: Tensor | None = None,
-) -> None:
-    """One step of AdamW, in place, for entries of (p, gradient, m, v): all inside in float32.
-
-    g ← factor · g      m ← β₁ m + (1−β₁) g        v ← β₂ v + (1−β₂) g²
-    p ← p (1 − lr·wd) − lr/(1−β₁ᵗ) · m / (sqrt(v/(1−β₂ᵗ)) + ε)        p ← Norm(p) on the sphere
-
-    What is stored in bfloat16 is rounded once, to the nearest, when all is done.
-    """
-    for p, grad, exp_avg, exp_avg_sq in entries:
-        g = at_least_float32(grad) if factor is None else at_least_float32(grad) * factor
-        m = torch.lerp(at_least_float32(exp_avg), g, 1 - betas[0])
-        v = (at_least_float32(exp_avg_sq) * betas[1]).addcmul_(g, g, value=1 - betas[1])
-        divisor = (v / (1 - betas[1] ** step)).sqrt_().add_(eps)
-        moved = at_least_float32(p) * (1 - lr * weight_decay)
-        moved.addcdiv_(m, divisor, value=-lr / (1 - betas[0] ** step))
-        p.copy_(_unit(moved) if on_sphere else moved)
-        exp_avg.copy_(m)
-        exp_avg_sq.copy_(v)
 
 
 def linear_cross_entropy(

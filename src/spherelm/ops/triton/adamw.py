@@ -120,7 +120,7 @@ def adamw_(
     step: int,
     factor: Tensor | None = None,
 ) -> None:
-    """What `reference.adamw_` says: entries of (p, gradient, m, v), updated in place.
+    """What `reference_adamw.adamw_` says: entries of (p, gradient, m, v), updated in place.
 
     `step` counts from 1; `factor`, one float32 on the device, multiplies the gradients.
     """
