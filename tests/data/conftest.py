@@ -1,4 +1,4 @@
-"""Small datasets on disk, written by the real writer."""
+"""Small datasets on disk, written by the real writer, and a text to make one of."""
 
 from __future__ import annotations
 
@@ -14,6 +14,11 @@ from spherelm.data.shards import Encoded, write_shard
 from spherelm.data.tokenizer import ByteTokenizer
 
 MakeDataset = Callable[..., TokenDataset]
+
+DOCUMENTS = [
+    f"Document {i}.\nIts second line, é and 二, {'very ' * (i % 40)}long." for i in range(400)
+]
+TEXT = "\n<|endoftext|>\n".join(DOCUMENTS)
 
 
 @pytest.fixture
@@ -41,3 +46,10 @@ def make_dataset(tmp_path: Path) -> MakeDataset:
         return open_dataset(folder)
 
     return make
+
+
+@pytest.fixture
+def text_file(tmp_path: Path) -> Path:
+    path = tmp_path / "corpus.txt"
+    path.write_text(TEXT)
+    return path
