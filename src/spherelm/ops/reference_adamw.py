@@ -1,5 +1,5 @@
-"""The step of AdamW in plain PyTorch: what the kernel computes, and what weights stored in less than
-float32 take elsewhere."""
+"""The step of AdamW in plain PyTorch: what the kernel computes, and what weights stored in less
+than float32 take elsewhere."""
 
 from __future__ import annotations
 
