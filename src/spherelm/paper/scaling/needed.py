@@ -64,6 +64,11 @@ class Reading:
             return f"over {low * longer:.2f}"
         return f"{low * longer:.2f} to {high * longer:.2f}"
 
+    @property
+    def certainty(self) -> str:
+        """The interval as a table has it."""
+        return "-" if self.outside else self.interval() or "one seed"
+
 
 def read_off(
     curve: fit.Losses, tokens: int, losses: Sequence[float], noise: Noise | None = None
@@ -246,5 +251,4 @@ def _cells(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
     if longer is not None:
         within = found.interval(longer)
         seconds = found.value(longer) + (f" ({within})" if within else "")
-    interval = "-" if found.outside else found.interval() or "one seed"
-    return [found.tokens, found.value(), interval, seconds]
+    return [found.tokens, found.value(), found.certainty, seconds]

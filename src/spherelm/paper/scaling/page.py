@@ -19,8 +19,10 @@ from spherelm.paper.scaling import (
     chance,
     changes,
     evaluations,
+    fresh,
     needed,
     other_texts,
+    rates,
     settings,
     tables,
     times,
@@ -55,6 +57,8 @@ class Data:
         yield from needed.tables(self.records, self.steps)
         yield from tables.steps(self.steps)
         yield from chance.tables(self.records)
+        yield from fresh.tables(self.records)
+        yield from rates.tables(self.records)
         yield from changes.tables(self.records)
         yield from other_texts.tables(self.evaluated)
         yield from evaluations.tables(self.evaluated)
@@ -64,6 +68,7 @@ class Data:
     def figures(self) -> list[Chart]:
         return [
             *pictures.figures(self.records),
+            *rates.charts(self.records),
             *other_texts.charts(self.evaluated),
             *evaluations.length_charts(self.evaluated),
         ]

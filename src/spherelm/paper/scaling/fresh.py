@@ -1,0 +1,86 @@
+"""The same question asked of seeds that chose nothing, as Markdown.
+
+The setting that ends lowest at a seed is not only good, it was also lucky there: a mean with that
+seed in it is too low, the more so the more settings an arm was given. A seed with which no other
+setting of the arm was run at that budget took no part in the choice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from spherelm.paper.scaling import chance
+from spherelm.paper.scaling.arms import ARMS
+from spherelm.paper.scaling.best import Best, places
+from spherelm.paper.scaling.identity import settings
+from spherelm.paper.scaling.needed import Ends
+from spherelm.paper.scaling.words import millions, thousands
+from spherelm.paper.store import Record
+from spherelm.plots import markdown
+
+_COLUMNS = ("model", "context", "tokens", "baseline", "loss", "arm", "seeds", *chance.COLUMNS[:3])
+
+
+def tables(records: Sequence[Record]) -> Iterator[str]:
+    """One table, where a baseline and an nGPT have such seeds in common."""
+    ends = Ends.of(records)
+    fresh = {_key(best): best for best in chosen_by_others(ends.bests, records)}
+    ends = Ends([fresh.get(_key(best), best) for best in ends.bests], ends.noises)
+    rows = [row for pair in _pairs(list(fresh.values())) for row in _row(*pair, ends)]
+    if rows:
+        yield (
+            "Seeds that chose nothing. A setting is chosen where it ends lowest, so it was lucky "
+            "there, too, and its mean with that seed is too low. Here are the seeds with which no "
+            "other setting of the arm was run at that budget, the same on both sides; shares are "
+            "read off as above, from such seeds wherever an arm has them. By chance: as in the "
+            "tables below."
+        )
+        yield markdown.table((*_COLUMNS, "share", "90 %"), rows)
+
+
+def chosen_by_others(bests: Sequence[Best], records: Sequence[Record]) -> Iterator[Best]:
+    """The best settings that were chosen among several, with those of their seeds alone that no
+    other setting of the arm has; without such seeds, none."""
+    every = settings(records)
+    for best in bests:
+        ours = {run.id for run in best.runs}
+        others = (run for runs in every[_key(best)] for run in runs if run.id not in ours)
+        chose = {run.config.train.seed for run in others}
+        runs = tuple(run for run in best.runs if run.config.train.seed not in chose)
+        if chose and runs:
+            yield dataclasses.replace(best, runs=runs)
+
+
+def _key(best: Best) -> tuple[str, str, int, int]:
+    return best.arm, best.size, best.context, best.tokens
+
+
+def _pairs(fresh: Sequence[Best]) -> Iterator[tuple[Best, Best]]:
+    """Every baseline with every nGPT of its size, context and budget."""
+    for where in places(fresh):
+        here = [best for best in fresh if (best.size, best.context) == where]
+        for end in (best for best in here if not ARMS[best.arm].ngpt):
+            yield from (
+                (end, best) for best in here if ARMS[best.arm].ngpt and best.tokens == end.tokens
+            )
+
+
+def _row(end: Best, best: Best, ends: Ends) -> Iterator[list[str]]:
+    theirs, ours = ({run.config.train.seed: run for run in each.runs} for each in (end, best))
+    shared = sorted(theirs.keys() & ours.keys())
+    end = dataclasses.replace(end, runs=tuple(theirs[seed] for seed in shared))
+    if not shared or (needed := ends.needed(best.arm, end)) is None:
+        return
+    yield [
+        end.size,
+        thousands(end.context),
+        millions(end.tokens),
+        ARMS[end.arm].title,
+        f"{end.loss:.3f}",
+        ARMS[best.arm].title,
+        ", ".join(map(str, shared)),
+        *chance.cells(ours, theirs, ends.noises.get((end.size, end.context)))[:3],
+        needed.reading.value(),
+        needed.reading.certainty,
+    ]
