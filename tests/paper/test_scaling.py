@@ -130,12 +130,12 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     made_up(folder, Point("gpt-qk", 92), 4.0)  # one budget: no baseline yet
     made_up(folder, Point("gpt", 46, tuned=(("init", 0.45), ("warmup", 0.2))), 5.0)
     made_up(folder, Point("ngpt", 92, size="12x768"), 3.0)
-    (tmp_path / page.PAGE).write_text(f"above\n{page.BEGIN}\nold\n{page.END}\nbelow\n")
+    (tmp_path / page.PAGE).write_text(f"above\n{page.BEGIN}\nof before\n{page.END}\nbelow\n")
     paths = page.redraw(tmp_path)
     text = (tmp_path / page.PAGE).read_text()
     assert text.startswith("above\n")
     assert text.endswith("below\n")
-    assert "old" not in text
+    assert "of before" not in text
     lines = text.splitlines()
     (row,) = (line for line in lines if line.startswith("| 8x512 | 4k | GPT | nGPT | 92M"))
     assert not any(line.startswith("| 8x512 | 4k | GPT, QK-norm | nGPT") for line in lines)
@@ -144,7 +144,8 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     assert "one seed" in row
     assert "| nGPT, Muon | linear | 0.008, Muon 0.008 | 0 | did not finish |" in text
     assert "tried at 8x512 and 4k, seeds apart. GPT: 6; GPT, QK-norm: 1; nGPT: 1." in text
-    pictures = {"scaling-4k.svg", "curves-4k.svg", "curves-12x768-4k.svg"}  # a line has two ends
+    pictures = {"scaling-4k.svg", "curves-4k.svg", "rates-4k.svg"}
+    pictures.add("curves-12x768-4k.svg")  # a line of ends has two, and one rate is no picture
     assert {p.name for p in paths} == {page.PAGE, *pictures}
     before = text
     page.redraw(tmp_path)
@@ -174,7 +175,12 @@ def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> 
     for figure in page.Data.read(tmp_path).figures():
         assert [line.label for line in figure.series] == ["nGPT"]
     # Nobody has put the pictures anywhere: they stand among the tables.
-    assert {p.name for p in paths} == {page.PAGE, "scaling-4k.svg", "curves-4k.svg"}
+    assert {p.name for p in paths} == {
+        page.PAGE,
+        "scaling-4k.svg",
+        "curves-4k.svg",
+        "rates-4k.svg",
+    }
     assert "(scaling-4k.svg)" in text
     assert page.written(text, page.Data.read(tmp_path), tmp_path) == text
     made_up(folder, Point("ngpt-tied", 92), 3.5)
