@@ -12,18 +12,20 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
 from spherelm import AdamW, Transformer, attach_retraction, retract_
+from spherelm.config import OptimConfig
 from spherelm.errors import UserError
 from spherelm.model.sphere import largest_norm_deviation, matrices
+from spherelm.optim.muon import MuonAndAdamW
 from spherelm.optim.recipes.gated_adamw import GatedAdamW
 from tests.model.tiny import random_tokens, tiny_config
 
 ROUNDING = 4 * torch.finfo(torch.float32).eps
 
 
-def by_columns() -> Transformer:
+def by_columns(arch: str = "ngpt") -> Transformer:
     """A model whose matrices are cut through their vectors, as FSDP2 does when told to."""
     torch.manual_seed(0)
-    model = Transformer(tiny_config())
+    model = Transformer(tiny_config(arch=arch))
     fully_shard(model, shard_placement_fn=lambda p: Shard(p.ndim - 1))
     return model
 
@@ -56,6 +58,9 @@ def as_one_of_two(rank: int, store: str) -> None:
             make(model, lr=0.1)
     with pytest.raises(UserError, match=r"E_input is sharded as .*splits its row vectors"):
         model.load_state_dict(model.state_dict())
+    # A GPT's vectors need no norm, but Muon must know what a row is.
+    with pytest.raises(UserError, match=r"0\.attention\.W_q is sharded as .*splits its row"):
+        MuonAndAdamW(by_columns("gpt"), OptimConfig(algorithm="muon"))
     dist.destroy_process_group()
 
 

@@ -16,7 +16,7 @@ from spherelm.model.sphere import largest_norm_deviation, matrices
 from spherelm.optim import batched_muon
 from spherelm.optim.muon import MuonAndAdamW
 from spherelm.runs.metrics import read_metrics
-from spherelm.training.build import build_optimizer, check_whole
+from spherelm.training.build import build_optimizer
 from spherelm.training.loop import train
 from tests.training.conftest import corpus, dataset, tiny, tiny_run  # noqa: F401 - fixtures
 from tests.training.same_run import assert_same_run, stopped
@@ -123,10 +123,6 @@ def test_resumed_equals_uninterrupted(
 
 def test_what_muon_cannot_do_is_refused() -> None:
     run = override(tiny("gpt"), MUON)
-    check_whole(run, 1)
-    check_whole(tiny("gpt"), 8)
-    with pytest.raises(UserError, match=r"optim\.algorithm = muon runs on one device, not on 2"):
-        check_whole(run, 2)
     with pytest.raises(UserError, match=r"muon needs train\.weight_storage = fp32, not bf16"):
         override(run, {"train.weight_storage": "bf16"})
 
@@ -162,10 +158,9 @@ def test_matrices_in_batches_step_as_torch_steps_them(
                 assert torch.equal(batched.state[a][name], value)
 
 
-def test_portions_are_as_large_as_they_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_portions_are_as_large_as_they_may_be() -> None:
     """So that no copy is made of all matrices at once; one that is too large goes alone."""
-    monkeypatch.setattr(batched_muon, "AT_ONCE", 10)
     sizes = [4, 4, 4, 12, 2]
-    cut = [sizes[portion] for portion in batched_muon.portions([torch.empty(n) for n in sizes])]
+    cut = [sizes[portion] for portion in batched_muon.portions(sizes, at_once=10)]
     assert cut == [[4, 4], [4], [12], [2]]
     assert list(batched_muon.portions([])) == []

@@ -9,17 +9,25 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from spherelm.model.sphere import local_rows
+from spherelm.optim.dealer import Dealer, dealer_of
+
 AT_ONCE = 2**26
-"""Numbers that are worked on at a time, so that a large model needs no copy of all its matrices."""
+"""Numbers that a process works on at a time, so that a large model needs no copy of all its
+matrices."""
 
 
 class BatchedMuon(torch.optim.Muon):
     """Steps as torch's with Nesterov's momentum and "match_rms_adamw", and keeps the same state."""
+
+    _dealer: Dealer | None = None
+    """Of matrices whose rows several processes share; made at the first step."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -30,32 +38,46 @@ class BatchedMuon(torch.optim.Muon):
                 if "momentum_buffer" not in self.state[p]:
                     self.state[p]["momentum_buffer"] = torch.zeros_like(p.grad)
             if moved:
+                self._dealer = self._dealer or dealer_of(moved)
                 momenta = [self.state[p]["momentum_buffer"] for p in moved]
-                _step(group, moved, [p.grad for p in moved], momenta)
+                _step(group, moved, [p.grad for p in moved], momenta, self._dealer)
 
 
 def _step(
-    group: dict[str, Any], matrices: list[Tensor], gradients: list[Tensor], momenta: list[Tensor]
+    group: dict[str, Any],
+    matrices: list[Tensor],
+    gradients: list[Tensor],
+    momenta: list[Tensor],
+    dealer: Dealer | None,
 ) -> None:
     assert group["nesterov"]
     assert group["adjust_lr_fn"] == "match_rms_adamw"
     lr, momentum = group["lr"], group["momentum"]
-    torch._foreach_lerp_(momenta, gradients, 1 - momentum)
-    torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
-
     alike: dict[torch.Size, list[int]] = defaultdict(list)
     for i, matrix in enumerate(matrices):
         alike[matrix.shape].append(i)
+
+    # All but the iterations goes number by number, so that each process does it for its rows.
+    rows, gradients, momenta = (list(map(local_rows, x)) for x in (matrices, gradients, momenta))
+    torch._foreach_lerp_(momenta, gradients, 1 - momentum)
+    torch._foreach_mul_(rows, 1 - lr * group["weight_decay"])
+    direct = partial(
+        orthogonalized,
+        coefficients=group["ns_coefficients"],
+        iterations=group["ns_steps"],
+        eps=group["eps"],
+    )
     for shape, members in alike.items():
         length = lr * 0.2 * max(shape) ** 0.5  # for numbers as large as those of AdamW's steps
-        for portion in portions([matrices[i] for i in members]):
+        at_once = AT_ONCE if dealer is None else AT_ONCE * dealer.ways
+        for portion in portions([shape.numel()] * len(members), at_once):
             few = members[portion]
             directions = torch._foreach_lerp(
                 [gradients[i] for i in few], [momenta[i] for i in few], momentum
             )
             stack = torch.stack(directions).bfloat16()
-            steps = orthogonalized(stack, group["ns_coefficients"], group["ns_steps"], group["eps"])
-            moved = [matrices[i] for i in few]
+            steps = direct(stack) if dealer is None else dealer.apply(direct, stack, shape)
+            moved = [rows[i] for i in few]
             torch._foreach_add_(moved, list(steps.float().unbind()), alpha=-length)
 
 
@@ -73,13 +95,13 @@ def orthogonalized(
     return x.mT if tall else x
 
 
-def portions(matrices: Sequence[Tensor]) -> Iterator[slice]:
-    """A list in parts of at most `AT_ONCE` numbers, or of one matrix."""
+def portions(sizes: Sequence[int], at_once: int = AT_ONCE) -> Iterator[slice]:
+    """Matrices of so many numbers each in parts of at most `at_once` numbers, or of one matrix."""
     first, numbers = 0, 0
-    for i, matrix in enumerate(matrices):
-        if i > first and numbers + matrix.numel() > AT_ONCE:
+    for i, size in enumerate(sizes):
+        if i > first and numbers + size > at_once:
             yield slice(first, i)
             first, numbers = i, 0
-        numbers += matrix.numel()
-    if first < len(matrices):
-        yield slice(first, len(matrices))
+        numbers += size
+    if first < len(sizes):
+        yield slice(first, len(sizes))

@@ -5,7 +5,8 @@ orthogonalized momentum of a matrix's gradient; ours is torch's, a batch at a ti
 scaled to the size of AdamW's ("match_rms_adamw"), so that both can share a learning rate. Matrices
 of an nGPT are put back on the sphere, as AdamW puts back those that it moves.
 
-Every matrix must be whole: rows sharded over devices have no Newton-Schulz iteration of their own.
+Where devices share the rows of a matrix, each makes some of the matrices whole (`dealer`): rows
+have no Newton-Schulz iteration of their own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch
 from torch import Tensor
 
 from spherelm.config import OptimConfig
-from spherelm.model.sphere import matrices, unit_matrices
+from spherelm.model.sphere import check_rows_whole, local_rows, matrices, unit_matrices
 from spherelm.model.transformer import Transformer
 from spherelm.ops.device import before_bf16_products
 from spherelm.ops.reference import normalize
@@ -31,6 +32,7 @@ class MuonAndAdamW:
     """
 
     def __init__(self, model: Transformer, optim: OptimConfig) -> None:
+        check_rows_whole(matrices(model.blocks))
         in_blocks = [matrix for _, matrix in matrices(model.blocks) if matrix.requires_grad]
         held = {id(matrix) for matrix in in_blocks}
         before_bf16_products(model.E_input.device)  # its iterations are such, whatever the model's
@@ -77,7 +79,8 @@ class MuonAndAdamW:
     @torch.no_grad()
     def _retract_(self) -> None:
         """Put the rows of Muon's matrices back on the sphere, many at a time."""
-        for portion in portions(self._on_sphere):
-            few = self._on_sphere[portion]
+        held = list(map(local_rows, self._on_sphere))
+        for portion in portions([rows.numel() for rows in held]):
+            few = held[portion]
             rows = normalize(torch.cat(few))
             torch._foreach_copy_(few, list(rows.split([len(matrix) for matrix in few])))

@@ -50,15 +50,6 @@ def check_eight_bits(run: RunConfig, device: torch.device) -> None:
             raise UserError(f"train.precision = fp8 needs model.{field} in steps of 16, not {size}")
 
 
-def check_whole(run: RunConfig, world_size: int) -> None:
-    """Refuse an optimizer that needs whole matrices where several devices would share them."""
-    if run.optim.algorithm != "adamw" and world_size > 1:
-        raise UserError(
-            f"optim.algorithm = {run.optim.algorithm} runs on one device, not on {world_size}; "
-            "use adamw there"
-        )
-
-
 def build_state(
     run: RunConfig, dataset: TokenDataset, processes: Processes, origin: Origin | None = None
 ) -> TrainState:

@@ -38,7 +38,7 @@ from spherelm.runs import checkpoint as checkpoints
 from spherelm.runs.run_dir import Claim, Resume, RunDir
 from spherelm.runs.state import TrainState
 from spherelm.saved import Saved
-from spherelm.training.build import build_state, check_data, check_eight_bits, check_whole
+from spherelm.training.build import build_state, check_data, check_eight_bits
 from spherelm.training.failures import diverged, explained
 from spherelm.training.interrupt import StopRequest
 from spherelm.training.memory import check_fits
@@ -112,7 +112,6 @@ def train(
         Processes(run.parallel, run.train.device, alike) as processes,
         explained(run, processes.world_size),
     ):
-        processes.together(lambda: check_whole(run, processes.world_size))
         processes.together(lambda: check_eight_bits(run, processes.device))
         run_dir = RunDir(out)
         launch = sorted(set(processes.gather(this_launch())))

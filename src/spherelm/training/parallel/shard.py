@@ -31,7 +31,7 @@ warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a vi
 
 def parallelize(model: Transformer, train: TrainConfig, processes: Processes) -> None:
     """Change `model` in place for the processes of the run; one alone, be it of `torchrun`, has the
-    matrices whole, as Muon and CUDA graphs want them."""
+    matrices whole, as CUDA graphs want them."""
     mesh = processes.mesh if processes.world_size > 1 else None
     if mesh is not None and processes.tensor > 1:
         divide_blocks(model, mesh["tensor"])
