@@ -111,6 +111,11 @@ def test_numbers_are_rounded_before_their_unit_is_chosen() -> None:
     assert {value: console.format_flops(value) for value in flops} == flops
 
 
+def test_one_thing_is_told_in_the_singular() -> None:
+    said = {0: "0 runs", 1: "1 run", 2: "2 runs", 1200: "1,200 runs"}
+    assert {number: console.counted(number, "run") for number in said} == said
+
+
 def test_times_are_told_in_the_unit_that_one_reads() -> None:
     told = {0.4: "0s", 59.4: "59s", 59.7: "1m00s", 61: "1m01s", 3599.7: "1h00m", 3725: "1h02m"}
     told |= {48 * 3600: "2.0 days", 48 * 3600 - 1: "47h59m", 60 * 3600: "2.5 days"}

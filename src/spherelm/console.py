@@ -227,6 +227,11 @@ def format_count(value: float) -> str:
     return f"{shown:.3g}"
 
 
+def counted(number: int, thing: str) -> str:
+    """1 run, 24 runs"""
+    return f"{number:,} {thing}" + "s" * (number != 1)
+
+
 def format_flops(value: float) -> str:
     """7280000 -> 7.28 MFLOPs"""
     shown = _three_digits(value)

@@ -291,7 +291,7 @@ def test_a_rehearsal_trains_keeps_skips_and_draws(
     command += ["--out", str(tmp_path / "runs"), "--results", str(tmp_path / "results")]
     assert main(command) == 0
     said = capsys.readouterr().out
-    assert "0 of 2 runs are done already" in said
+    assert "0 of 2 runs done already" in said
     assert "0 runs left" in said
     for record in store.read(tmp_path / "results" / "data" / "scaling"):
         assert record.finished
@@ -301,7 +301,7 @@ def test_a_rehearsal_trains_keeps_skips_and_draws(
         assert 0 < record.loss < math.log(257)
         assert record.made_with["torch"]
     assert main(command) == 0
-    assert "2 of 2 runs are done already" in capsys.readouterr().out
+    assert "2 of 2 runs done already" in capsys.readouterr().out
     assert main([*command, "--list"]) == 0
     assert capsys.readouterr().out.count("done") == 2
 
@@ -323,5 +323,5 @@ def test_a_run_is_not_begun_that_would_not_end_in_time(tmp_path: Path) -> None:
     points = [Point("gpt", 46)]
     study = Study(points, None, tmp_path, tmp_path / "records", seconds=0.0, say=said.append)
     study.run()
-    assert said[-1] == "out of time: 1 runs are left"
+    assert said[-1] == "out of time: 1 run left"
     assert dataclasses.replace(study, points=[]).run() is None

@@ -94,7 +94,7 @@ def test_a_dry_run_in_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(command) == 0
     shown = capsys.readouterr().out
     assert "GPU-hours" in shown
-    assert "0 of 3 runs are done" in shown
+    assert "0 of 3 runs done" in shown
     assert "245 TFLOP/s" in shown
     assert shown.count("torchrun") == 3
     for job in registry.get("ablation-norm").jobs(sizes.get("paper")):
@@ -109,7 +109,7 @@ def test_a_dry_run_knows_what_is_done_and_writes_nothing(
     command = ["reproduce", "ablation-norm", "--size", "debug", "--out", str(out)]
     assert main([*command, "--only", "*-slerp"]) == 0
     said = capsys.readouterr()
-    assert "ablation-norm: 2 of 3 runs are not done yet" in said.err
+    assert "ablation-norm: 2 of 3 runs not done yet" in said.err
     assert not (out / "ablation-norm").exists()
     before = sorted(out.rglob("*"))
     assert main([*command, "--dry-run", "--json"]) == 0
@@ -127,14 +127,14 @@ def test_records_of_another_folder_count_where_no_model_is_needed(
     known = ["--records", f"{first}/records"]
     command = ["reproduce", "loss-curve", "--size", "debug", "--out", second, *known]
     assert main([*command, "--dry-run"]) == 0
-    assert "2 of 2 runs are done" in capsys.readouterr().out
+    assert "2 of 2 runs done" in capsys.readouterr().out
     assert main(command) == 0
-    assert "2 of 2 runs are done already" in capsys.readouterr().err
+    assert "2 of 2 runs done already" in capsys.readouterr().err
     assert (tmp_path / "second/loss-curve/index.html").is_file()
     assert not list((tmp_path / "second/runs").iterdir())
     insides = ["reproduce", "learned-scales", "--size", "debug", "--out", second, *known]
     assert main([*insides, "--dry-run"]) == 0
-    assert "0 of 1 runs are done" in capsys.readouterr().out
+    assert "0 of 1 run done" in capsys.readouterr().out
 
 
 def test_what_is_missing_or_wrong_is_said_in_one_line(
@@ -216,7 +216,7 @@ def test_pages_are_drawn_again_without_training(
     out = str(tmp_path / "out")
     redraw = ["reproduce", "loss-curve", "--size", "debug", "--out", out, "--redraw"]
     assert main(redraw) == 0
-    assert "loss-curve: 2 of 2 runs are not done yet" in capsys.readouterr().err
+    assert "loss-curve: 2 of 2 runs not done yet" in capsys.readouterr().err
     assert main(redraw[:-1]) == 0
     page = tmp_path / "out/loss-curve/index.html"
     page.unlink()

@@ -110,6 +110,11 @@ def test_losses_are_those_of_the_runs(out: Path) -> None:
     assert all(0 < loss < 20 for losses in expected.values() for loss in losses)
 
 
+def test_a_page_of_one_run_says_so(out: Path) -> None:
+    assert len(result(out, "learned-scales")["runs"]) == 1
+    assert "1 run on the built-in corpus" in (out / "learned-scales" / "index.html").read_text()
+
+
 def test_items_share_their_runs(out: Path) -> None:
     jobs = [job.id for item in registry.items() for job in item.jobs(SIZE)]
     trained = {path.parent.name for path in (out / "runs").glob("*/config.toml")}
@@ -203,7 +208,7 @@ def test_a_second_call_trains_and_asks_nothing(
     command = ["reproduce", "ablation-norm", "--size", "debug", "--out", str(out), "--json"]
     assert main(command) == 0
     said = capsys.readouterr()
-    assert "3 of 3 runs are done already" in said.err
+    assert "3 of 3 runs done already" in said.err
     assert json.loads(said.out)["item"] == "ablation-norm"
     assert all(path.stat().st_mtime_ns == time for path, time in before.items())
 
@@ -222,7 +227,7 @@ def test_a_run_that_diverged_is_a_row_without_numbers_and_is_not_trained_again(
     let_diverge(SIZE.job(Point("ngpt", variant="s_u-scalar")))
     of_items = ["--size", "debug", "--out", str(there)]
     assert main(["reproduce", "ablation-scalar", *of_items]) == 0
-    assert "12 of 12 runs are done already" in capsys.readouterr().err
+    assert "12 of 12 runs done already" in capsys.readouterr().err
     losses, means = result(there, "ablation-scalar")["tables"]
     (place,) = (i for i, row in enumerate(losses["rows"]) if row[0] == "scalar s_u & s_ν")
     assert column(losses, "final loss")[place] is column(losses, "average accuracy")[place] is None

@@ -82,7 +82,7 @@ def test_a_grid_that_was_killed_goes_on_from_its_checkpoint(
     assert again.run() == 0
     assert lines(tmp_path) == list(range(1, STEPS + 1))
     assert store.read_one(tmp_path / "records" / "long").finished
-    assert said[0] == "0 of 1 runs are done already"
+    assert said[0] == "0 of 1 run done already"
     assert "0 runs left" in said[-1]
     # What was trained before the kill was not trained again.
     speed = [json.loads(line) for line in RunDir(tmp_path / "long").speed.read_text().splitlines()]
@@ -99,7 +99,7 @@ def test_a_run_that_somebody_else_trained_counts(tmp_path: Path) -> None:
     assert other.is_done(job)
     assert not store.has(tmp_path / "records", job.id)  # asking writes nothing
     assert other.run() == 0
-    assert said == ["1 of 1 runs are done already"]
+    assert said == ["1 of 1 run done already"]
     assert store.has(tmp_path / "records", job.id)
 
 
@@ -136,7 +136,7 @@ def test_a_run_that_diverged_is_a_result(tmp_path: Path) -> None:
     assert not store.has(tmp_path / "records", "wild")
     assert not store.read_one(tmp_path / "records" / "wild").finished
     assert one.run() == 0
-    assert said[-1] == "1 of 1 runs are done already"
+    assert said[-1] == "1 of 1 run done already"
 
 
 def test_a_run_that_somebody_stopped_is_left_and_not_a_result(tmp_path: Path) -> None:

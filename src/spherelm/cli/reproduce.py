@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from spherelm.cli.reproduce_flags import ReproduceFlags
-from spherelm.console import entries, format_count, paragraph, print_table, show
+from spherelm.console import counted, entries, format_count, paragraph, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import given, parse
 from spherelm.validate import require_int, require_positive
@@ -91,7 +91,7 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
         listed = []
         for each in found:
             costs = [
-                f"{size.name} {size.cost(cost['hours'])} ({_runs(cost['runs'])})"
+                f"{size.name} {size.cost(cost['hours'])} ({counted(cost['runs'], 'run')})"
                 for size, cost in zip(shown, each["costs"].values(), strict=True)
             ]
             cost = " · ".join(costs) if any_runs(each) else "nothing to train"
@@ -114,10 +114,6 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
             print(paragraph(f"{size.name}: {size.what}; {speed}"))
 
     return show({"items": found}, flags.json, print_all)
-
-
-def _runs(count: int) -> str:
-    return f"{count} run" + "s" * (count != 1)
 
 
 # --- an item -------------------------------------------------------------------------------------
@@ -195,7 +191,7 @@ def _plan(request: Request, flags: ReproduceFlags) -> int:
         head = ["run", "steps", "tokens", "FLOPs", unit, "state"]
         print_table(None, rows, head, words=("state",))
         print(
-            f"{sum(p.done for p in planned)} of {len(planned)} runs are done; left: "
+            f"{sum(p.done for p in planned)} of {counted(len(planned), 'run')} done; left: "
             f"{size.cost(left)}, by {size.flops / 1e12:,.3g} TFLOP/s ({size.measured})"
         )
         for p in planned:

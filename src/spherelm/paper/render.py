@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spherelm import durable
+from spherelm.console import counted
 from spherelm.paper import reported
 from spherelm.paper.item import Item
 from spherelm.paper.result import Cell, Column, Result, Table
@@ -232,8 +233,9 @@ def _made(page: Page) -> Iterator[str]:
         return
     seconds = sum(run.seconds for run in page.runs)
     yield (
-        f'<p class="quiet">{len(page.runs)} runs on {escape(page.data)}, {seconds:,.0f} seconds of '
-        f"training steps in all, some of them for other items, too. {_versions(page.runs)}</p>"
+        f'<p class="quiet">{counted(len(page.runs), "run")} on {escape(page.data)}, '
+        f"{seconds:,.0f} seconds of training steps in all, some of them for other items, too. "
+        f"{_versions(page.runs)}</p>"
     )
     columns = [
         Column("run"),

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from spherelm import durable, records
+from spherelm.console import counted
 from spherelm.errors import UserError
 from spherelm.folders import place
 from spherelm.folders.kinds import REPRODUCE
@@ -171,7 +172,8 @@ def _write_pages(request: Request, data: str, say: Callable[[str], None]) -> lis
         jobs = item.jobs(request.size)
         missing = [job for job in jobs if not request.has_ended(job, item.weights)]
         if missing:
-            left.append(f"{item.name}: {len(missing)} of {len(jobs)} runs are not done yet")
+            runs = counted(len(jobs), "run")
+            left.append(f"{item.name}: {len(missing)} of {runs} not done yet")
             continue
         say(f"{item.name}: making the page")
         found = [store.read_one(records_of(request.out) / job.id) for job in jobs]

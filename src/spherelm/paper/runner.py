@@ -24,7 +24,7 @@ from pathlib import Path
 from spherelm import durable, records
 from spherelm.config import RunConfig
 from spherelm.config_io import override, to_toml
-from spherelm.console import format_seconds
+from spherelm.console import counted, format_seconds
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.open import open_dataset
 from spherelm.errors import UserError
@@ -86,14 +86,15 @@ class Runner:
         """
         queue = [job for job in self.jobs if not self.is_done(job)]
         keep_ended(self.jobs, self.out, self.records)
-        self.say(f"{len(self.jobs) - len(queue)} of {len(self.jobs)} runs are done already")
+        done = len(self.jobs) - len(queue)
+        self.say(f"{done} of {counted(len(self.jobs), 'run')} done already")
         self._began = self._told = time.monotonic()
         self._done, self._stopped, failed = 0.0, 0, list[str]()
         with _terminable():
             try:
                 while queue or self._active:
                     if queue and not self._active and not self._has_time(queue[0]):
-                        self.say(f"out of time: {len(queue)} runs are left")
+                        self.say(f"out of time: {counted(len(queue), 'run')} left")
                         break
                     failed += self._turn(queue)
             finally:
@@ -216,8 +217,8 @@ class Runner:
 
     def _outlook(self, queue: Sequence[Job]) -> str:
         seconds = self._left(queue) / self._speed()
-        left = len(queue) + len(self._active)
-        return f"{left} run{'s' * (left != 1)} left, about {format_seconds(seconds)}"
+        left = counted(len(queue) + len(self._active), "run")
+        return f"{left} left, about {format_seconds(seconds)}"
 
     def _tell(self, queue: Sequence[Job]) -> None:
         """How far the runs under way are, and when all will be done."""
