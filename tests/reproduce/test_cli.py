@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import shutil
 import subprocess
@@ -151,14 +152,15 @@ def test_what_is_missing_or_wrong_is_said_in_one_line(
         asked = refused(capsys, "loss-curve", "--size", size, "--out", out)
         assert "--data must be given" in asked
     small = ("--size", "small", "--data", str(tmp_path / "tokens"), "--out", out)
-    assert "--tasks-dir must be given for tasks" in refused(capsys, "tasks", *small)
-    assert "--books must be given for length" in refused(capsys, "length", *small)
+    assert "tasks cannot be made: --tasks-dir must be given" in refused(capsys, "tasks", *small)
+    assert "length cannot be made: --books must be given" in refused(capsys, "length", *small)
     nowhere = ("--size", "debug", "--out", out, "--tasks-dir", str(tmp_path / "none"))
     assert "is not a folder" in refused(capsys, "tasks", *nowhere)
     nothing = refused(capsys, "loss-curve", "--size", "debug", "--out", out, "--only", "x*")
     assert "no run is called 'x*'; --dry-run names them all" in nothing
     slow = ("--size", "small", "--device", "cpu", "--out", out)
-    assert "step-time at --size small needs a CUDA device" in refused(capsys, "step-time", *slow)
+    needs = "step-time cannot be made: at --size small it needs a CUDA device, not cpu"
+    assert needs in refused(capsys, "step-time", *slow)
     assert "--workers must be a whole number" in refused(capsys, "loss-curve", "--workers", "-1")
     assert "--rehearse is for scaling; leave it out" in refused(capsys, "tasks", "--rehearse")
     assert "--size is not for scaling" in refused(capsys, "scaling", "--size", "small")
@@ -239,7 +241,7 @@ def test_runs_of_a_cluster_are_drawn_though_nobody_kept_their_records(
 def test_a_harness_that_is_missing_is_said_before_training(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scores, "_has_harness", lambda: False)
+    monkeypatch.setattr(scores, "has_harness", lambda: False)
     out = tmp_path / "out"
     assert "spherelm[eval]" in refused(capsys, "tasks", "--size", "debug", "--out", str(out))
     assert not out.exists()
@@ -250,6 +252,30 @@ def test_a_harness_that_is_missing_is_said_before_training(
     place = names.index(("average accuracy", "ours"))
     assert [row[place] for row in found["tables"][0]["rows"]] == [None] * 3
     assert scores.NOT_SCORED in found["notes"]
+
+
+def test_what_cannot_be_made_here_is_left_out_and_named(tmp_path: Path) -> None:
+    """As of `all` at small without a CUDA device, tasks or books: the rest is made."""
+    small = dataclasses.replace(sizes.get("debug"), name="small", built_in=False)
+    items = [registry.get(name) for name in ("loss-curve", "tasks", "step-time", "length")]
+    data, out, said = str(prepare_corpus(tmp_path)), tmp_path / "out", list[str]()
+    request = Request(items, small, out, data=data, device="cpu")
+    assert reproduce(request, said.append) == [out / "loss-curve"]
+    page = html.unescape((out / "index.html").read_text())
+    begun = next(i for i, line in enumerate(said) if "done already" in line)
+    for name, needs in (
+        ("tasks", "--tasks-dir must be given"),
+        ("step-time", "at --size small it needs a CUDA device, not cpu"),
+        ("length", "--books must be given"),
+    ):
+        line = f"{name} is left out: {needs}"
+        assert [line in each for each in said].count(True) == 2
+        assert any(line in each for each in said[:begun])  # before hours are spent
+        assert line in page
+        assert not (out / name).exists()
+    # No runs were trained that they alone have.
+    trained = {path.name for path in (out / "runs").iterdir() if path.is_dir()}
+    assert trained == {job.id for job in items[0].jobs(small)}
 
 
 def test_processes_of_their_own_leave_what_this_one_leaves(tmp_path: Path) -> None:

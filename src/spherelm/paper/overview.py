@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from html import escape
 from pathlib import Path
 
@@ -18,14 +18,14 @@ td:nth-child(2) { white-space: nowrap; }
 """
 
 
-def write(out: Path, size: Size) -> Path:
-    """Write the page again, from the results that are in `out`."""
+def write(out: Path, size: Size, left: Mapping[str, str]) -> Path:
+    """Write the page again, from the results that are in `out`; `left` has why some are not."""
     page = out / "index.html"
-    durable.write_text(page, "\n".join(_page(out, size)) + "\n")
+    durable.write_text(page, "\n".join(_page(out, size, left)) + "\n")
     return page
 
 
-def _page(out: Path, size: Size) -> Iterator[str]:
+def _page(out: Path, size: Size, left: Mapping[str, str]) -> Iterator[str]:
     title = f"The paper's figures and tables at size {size.name}"
     yield opening(title, STYLE)
     yield f'<header>\n<h1>{escape(title)}</h1>\n<p class="quiet">{escape(size.what)}</p>\n</header>'
@@ -46,4 +46,7 @@ def _page(out: Path, size: Size) -> Iterator[str]:
         + "\n".join(rows)
         + "</tbody>\n</table></div>",
     )
+    if absent := [line for name, line in left.items() if not made[name].is_file()]:
+        lines = "\n".join(f"<li>{escape(line)}</li>" for line in absent)
+        yield card("What is not here", f"<ul>\n{lines}\n</ul>")
     yield CLOSING

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 from spherelm import durable, records
 from spherelm.console import counted
 from spherelm.errors import UserError
+from spherelm.eval.tasks import NO_HARNESS
 from spherelm.folders import place
 from spherelm.folders.kinds import REPRODUCE
 from spherelm.paper import overview, render, scores, store
@@ -75,47 +77,65 @@ class Request:
         """Whether a run has ended in `out`."""
         return has_ended(job, runs_of(self.out), records_of(self.out), with_model=with_model)
 
+    def lacks(self, item: Item) -> str | None:
+        """What is not here that an item cannot be made without."""
+        built_in = self.size.built_in
+        if item.tasks and not built_in and self.tasks is None:
+            return (
+                "--tasks-dir must be given: the folder of the tasks' files (docs/evaluation.md has "
+                "their form)"
+            )
+        if item.tasks and not scores.has_harness():
+            return NO_HARNESS
+        if item.books and not built_in and self.books is None:
+            return "--books must be given: a folder of books as .txt files"
+        if item.cuda and not built_in and (device := self._device()) != "cuda":
+            size = self.size.name
+            return f"at --size {size} it needs a CUDA device, not {device}; --size nano does not"
+        return None
+
+    def _device(self) -> str:
+        from spherelm.ops.device import choose_device
+
+        return choose_device(self.device, "--device").type
+
     def check(self) -> None:
         """Refuse what cannot be made, before anything is written or trained."""
-        names = ", ".join(item.name for item in self.items)
-        built_in = self.size.built_in
         trains = not self.redraw and any(not self.is_done(job) for job in self.jobs)
-        if self.data is None and not built_in and trains:
+        if self.data is None and not self.size.built_in and trains:
             raise UserError(
                 "--data must be given: the folder of tokens that `spherelm prepare` made"
             )
-        if self.tasks is None and not built_in and any(item.tasks for item in self.items):
-            raise UserError(
-                f"--tasks-dir must be given for {names}: the folder of the tasks' files "
-                "(docs/evaluation.md has their form)"
-            )
-        if self.books is None and not built_in and any(item.books for item in self.items):
-            raise UserError(f"--books must be given for {names}: a folder of books as .txt files")
         if self.books is not None and not self.books.is_dir():
             raise UserError(f"--books {self.books} is not a folder")
-        for item in self.items:
-            if item.cuda and not built_in:
-                self._check_cuda(item)
-        if any(item.tasks for item in self.items):
-            scores.check_harness()
         scores.check(self.tasks)
 
-    def _check_cuda(self, item: Item) -> None:
-        from spherelm.ops.device import choose_device
 
-        if (device := choose_device(self.device, "--device")).type != "cuda":
-            raise UserError(
-                f"{item.name} at --size {self.size.name} needs a CUDA device, not {device}; "
-                "--size nano does not"
-            )
+def _possible(request: Request) -> tuple[Request, dict[str, str]]:
+    """The request without the items that cannot be made here, and a line on each of these.
+
+    Where that is all of them, it is an error.
+    """
+    lacking = {item.name: lack for item in request.items if (lack := request.lacks(item))}
+    items = [item for item in request.items if item.name not in lacking]
+    if not items:
+        raise UserError("; ".join(f"{name} cannot be made: {lacking[name]}" for name in lacking))
+    left_out = {name: f"{name} is left out: {lack}" for name, lack in lacking.items()}
+    return dataclasses.replace(request, items=items), left_out
 
 
 def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path]:
-    """Train what is not done, and write the pages of all items whose runs are; their folders."""
+    """Train what is not done, and write the pages of all items whose runs are; their folders.
+
+    Items that cannot be made here are left out, and named, as long as others can.
+    """
     inputs = [request.data, request.tasks, request.books, request.known]
     place.check_apart(request.out, inputs)
     place.check_own(request.out, REPRODUCE)
+    request, left_out = _possible(request)
     request.check()
+    for line in left_out.values():
+        say(line)
     runner = request.runner(say)
     with place.owned(request.out, REPRODUCE):
         place.check_own(request.out, REPRODUCE)  # another call may have written here since
@@ -125,7 +145,7 @@ def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path
         runner.out.mkdir(exist_ok=True)
         if not request.redraw:
             runner.run()
-        return _write_pages(request, data, say)
+        return _write_pages(request, data, left_out, say)
 
 
 def _mark(request: Request) -> str:
@@ -165,27 +185,29 @@ def _adopt(request: Request) -> None:
             shutil.copytree(request.known / job.id, here / job.id, dirs_exist_ok=True)
 
 
-def _write_pages(request: Request, data: str, say: Callable[[str], None]) -> list[Path]:
+def _write_pages(
+    request: Request, data: str, left_out: Mapping[str, str], say: Callable[[str], None]
+) -> list[Path]:
     bench = Workbench(request.size, request.out, request.tasks, request.books, request.device, say)
-    written, left = [], list[str]()
+    written, left = [], dict(left_out)
     for item in request.items:
         jobs = item.jobs(request.size)
         missing = [job for job in jobs if not request.has_ended(job, item.weights)]
         if missing:
             runs = counted(len(jobs), "run")
-            left.append(f"{item.name}: {len(missing)} of {runs} not done yet")
+            left[item.name] = f"{item.name}: {len(missing)} of {runs} not done yet"
             continue
         say(f"{item.name}: making the page")
         found = [store.read_one(records_of(request.out) / job.id) for job in jobs]
         try:
             page = render.Page(item, request.size, item.make(bench), found, data)
         except NoModel as error:
-            left.append(f"{item.name} cannot be made: {error}")
+            left[item.name] = f"{item.name} cannot be made: {error}"
             continue
         render.write(page, request.out / item.name)
         written.append(request.out / item.name)
-    for line in left:
+    for line in left.values():
         say(line)
     if written:
-        overview.write(request.out, request.size)
+        overview.write(request.out, request.size, left)
     return written

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spherelm.errors import UserError
-from spherelm.eval.tasks import AVERAGED, NO_HARNESS, PAPER_TASKS, PaperTask, average_of
+from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, PaperTask, average_of
 from spherelm.paper import tiny_tasks
 from spherelm.paper.points import Point
 from spherelm.paper.workbench import Workbench
@@ -26,17 +26,12 @@ NOT_SCORED = (
 
 def available(bench: Workbench) -> bool:
     """Whether there are questions, and who asks them."""
-    return (bench.tasks is not None or bench.size.built_in) and _has_harness()
+    return (bench.tasks is not None or bench.size.built_in) and has_harness()
 
 
-def _has_harness() -> bool:
+def has_harness() -> bool:
+    """Whether lm-evaluation-harness is installed."""
     return importlib.util.find_spec("lm_eval") is not None
-
-
-def check_harness() -> None:
-    """Refuse what cannot be asked, before anything is trained for it."""
-    if not _has_harness():
-        raise UserError(NO_HARNESS)
 
 
 def source_of(bench: Workbench) -> str:
