@@ -273,6 +273,51 @@ def test_a_llama_that_is_not_our_gpt_is_refused(tmp_path: Path, field: str, valu
         load_model(exported)
 
 
+def as_transformers_4(folder: Path, **changes: object) -> None:
+    """The folder of a Llama as 4.31 would have saved it: RoPE's base stands by itself, the kind of
+    numbers under another name, and each layer has its frequencies."""
+    (folder / RECORD).unlink()
+    values = json.loads((folder / "config.json").read_text())
+    del values["rope_parameters"], values["head_dim"]
+    older = {"torch_dtype": values.pop("dtype"), "rope_scaling": None, "pretraining_tp": 1}
+    (folder / "config.json").write_text(json.dumps({**values, **older, **changes}))
+    weights = load_file(folder / "model.safetensors")
+    for layer in range(values["num_hidden_layers"]):
+        weights[f"model.layers.{layer}.self_attn.rotary_emb.inv_freq"] = torch.ones(2)
+    save_file(weights, folder / "model.safetensors")
+
+
+def test_a_llama_of_transformers_4_is_read(tmp_path: Path) -> None:
+    gpt = byte_model(arch="gpt", rope_base=500.0)
+    exported = export_to_hf(write_run(tmp_path / "run", gpt), tmp_path / "hf")
+    as_transformers_4(exported)
+    back = load_model(import_from_hf(exported, tmp_path / "back")).model
+    assert_same_weights(back, gpt)
+    assert torch.equal(back(TOKENS), gpt(TOKENS))  # with this base, not with 10,000
+    values = json.loads((exported / "config.json").read_text())
+    for name in ("rope_theta", "num_key_value_heads"):  # what the oldest do not say
+        del values[name]
+    (exported / "config.json").write_text(json.dumps(values))
+    config = load_model(exported).config.model
+    assert (config.rope_base, config.kv_heads) == (10_000.0, gpt.config.n_heads)
+    edit(exported / "config.json", torch_dtype="bfloat16")
+    assert load_model(exported).config.train.weight_storage == "bf16"
+
+
+@pytest.mark.parametrize("word", ["type", "rope_type"])
+def test_another_rope_of_transformers_4_is_refused(tmp_path: Path, word: str) -> None:
+    gpt = byte_model(arch="gpt")
+    exported = export_to_hf(write_run(tmp_path / "run", gpt), tmp_path / "hf")
+    as_transformers_4(exported, rope_scaling={word: "linear", "factor": 2.0})
+    with pytest.raises(UserError, match=r"rope_scaling.rope_type must be 'default', not 'linear'"):
+        load_model(exported)
+    edit(exported / "config.json", rope_scaling=[2.0])
+    with pytest.raises(UserError, match=r"rope_scaling must be an object, not \[2.0\]"):
+        load_model(exported)
+    edit(exported / "config.json", rope_scaling={word: "default"})
+    assert_same_weights(load_model(exported).model, gpt)
+
+
 def test_weights_that_transformers_saved_in_bf16_stay_so(tmp_path: Path) -> None:
     """All of them, gains too; those are float32 numbers with us."""
     for arch in ("gpt", "ngpt"):

@@ -85,7 +85,9 @@ def from_hf_tensors(
                 f"{where}: {hf} has the shape {tuple(tensors[hf].shape)}, which does not fit "
                 f"the configuration beside it"
             )
-    if unknown := tensors.keys() - set(map(_theirs, expected)):
+    unknown = tensors.keys() - set(map(_theirs, expected))
+    # Older Llamas have RoPE's frequencies in each layer, which follow from the configuration.
+    if unknown := {name for name in unknown if not name.endswith(".rotary_emb.inv_freq")}:
         raise UserError(f"{where} has a tensor this model does not: {min(unknown)}")
     return native
 
@@ -177,13 +179,7 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
     kind = values.get("model_type")
     if kind not in ("llama", "ngpt"):
         raise UserError(f"{where} describes a {kind!r}; spherelm loads 'ngpt' and 'llama'")
-    rope = values.get("rope_parameters") or {}
-    if not isinstance(rope, Mapping):
-        raise UserError(f"{where}: rope_parameters must be an object, not {rope!r}")
-    if rope.get("rope_type", "default") != "default":
-        raise UserError(
-            f"{where}: rope_parameters.rope_type must be 'default', not {rope['rope_type']!r}"
-        )
+    rope = _rope_parameters(values, where)
     if kind == "llama":
         for name, must_be in _LLAMA_IS.items():
             if values.get(name, must_be) != must_be:
@@ -192,7 +188,7 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
         fields: dict[str, Any] = {
             "arch": "gpt" if kind == "llama" else "ngpt",
             **{ours: values[theirs] for theirs, ours in _SAME_FIELDS.items()},
-            "n_kv_heads": values["num_key_value_heads"],
+            "n_kv_heads": values.get("num_key_value_heads"),  # None: as many as there are heads
             "d_mlp": values["intermediate_size"],
             "rope_base": float(rope["rope_theta"]),
             "tie_embeddings": values.get("tie_word_embeddings", False),
@@ -215,3 +211,18 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
             f"not {values['head_dim']}"
         )
     return config
+
+
+def _rope_parameters(values: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """What config.json says of RoPE: in `rope_parameters`, or as transformers 4 has it, the base
+    beside all else as `rope_theta` and any other kind of RoPE in `rope_scaling`."""
+    found = {"rope_theta": values.get("rope_theta", 10_000.0)}  # transformers' default, too
+    for field in ("rope_parameters", "rope_scaling"):
+        said = values.get(field) or {}
+        if not isinstance(said, Mapping):
+            raise UserError(f"{where}: {field} must be an object, not {said!r}")
+        kind = said.get("rope_type", said.get("type", "default"))
+        if kind != "default":
+            raise UserError(f"{where}: {field}.rope_type must be 'default', not {kind!r}")
+        found |= said
+    return found

@@ -119,7 +119,8 @@ def find_export(folder: Path) -> Export:
     values = records.read(hf_file)
     model, folded = from_hf_config(values, str(hf_file)), bool(values.get("folded"))
     if record is None:  # saved by transformers: no run of ours is known
-        storage: WeightStorage = "bf16" if values.get("dtype") == "bfloat16" else "fp32"
+        dtype = values.get("dtype", values.get("torch_dtype"))  # the latter by older transformers
+        storage: WeightStorage = "bf16" if dtype == "bfloat16" else "fp32"
         config = RunConfig(model=model, train=TrainConfig(weight_storage=storage))
         return Export(folder, config, folded=folded)
     config = from_dict(RunConfig, record["config"], file)
