@@ -1,15 +1,18 @@
-"""The model card: which losses it shows."""
+"""The model card: which losses it shows, and what the model needs."""
 
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from spherelm.config import RunConfig
 from spherelm.errors import UserError
-from spherelm.hf.card import model_card, read_losses
+from spherelm.hf.card import TRANSFORMERS, model_card, read_losses
 from spherelm.model.config import ModelConfig
 
 
@@ -51,3 +54,26 @@ def test_many_losses_are_spread_over_the_run(tmp_path: Path) -> None:
     none = model_card("x", run, [], folded=True)
     assert "None were recorded" in none
     assert "folded into the matrices" in none
+
+
+def test_which_transformers_an_ngpt_needs_is_said_alike_everywhere() -> None:
+    root, said = Path(__file__).parents[2], f"transformers {TRANSFORMERS} or newer"
+    assert f'"transformers>={TRANSFORMERS}"' in (root / "pyproject.toml").read_text()
+    assert said in (root / "docs/huggingface.md").read_text()
+    for arch, needed in (("ngpt", True), ("gpt", False)):  # which becomes a Llama like any other
+        run = RunConfig(model=ModelConfig(vocab_size=257, d_model=16, n_heads=2, arch=arch))
+        assert (said in model_card("x", run, [], folded=False)) == needed
+
+
+def test_an_older_transformers_is_told_in_one_line(tmp_path: Path) -> None:
+    (tmp_path / "transformers.py").write_text("class PretrainedConfig: ...")  # as 4 spells it
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    ended = subprocess.run(
+        [sys.executable, "-c", "import spherelm.hf.register"],
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    last = ended.stderr.splitlines()[-1]
+    assert f"spherelm.hf.register needs transformers {TRANSFORMERS} or newer" in last

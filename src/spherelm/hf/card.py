@@ -17,6 +17,9 @@ from spherelm.runs.metrics import read_metrics
 LOSS_ROWS = 8
 """Measured losses in the card, evenly spread, the last one included."""
 
+TRANSFORMERS = "5.20"
+"""The oldest that the classes of an nGPT, which travel with it, are written for."""
+
 ABOUT = {
     "ngpt": (
         "a normalized Transformer: every row of every matrix and every hidden state is a unit "
@@ -44,13 +47,14 @@ def model_card(name: str, run: RunConfig, losses: Sequence[dict[str, Any]], fold
     """README.md of an exported folder."""
     quoted = json.dumps(name)
     trust = ", trust_remote_code=True" if run.model.arch == "ngpt" else ""
+    needs = f"With transformers {TRANSFORMERS} or newer:\n\n" if run.model.arch == "ngpt" else ""
     parts = [
         f"---\nlibrary_name: transformers\npipeline_tag: text-generation\ntags: [{run.model.arch}, "
         "spherelm]\n---",
         f"# {_as_text(name)}",
         f"{count_parameters(run.model).total / 1e6:,.1f}M parameters; {ABOUT[run.model.arch]}. "
         f"Trained and exported with spherelm {__version__}.",
-        "## Use\n\n```python\n"
+        f"## Use\n\n{needs}```python\n"
         "from transformers import AutoModelForCausalLM, AutoTokenizer\n\n"
         f"model = AutoModelForCausalLM.from_pretrained({quoted}{trust})\n"
         f"tokenizer = AutoTokenizer.from_pretrained({quoted}{trust})\n"

@@ -11,17 +11,19 @@ from __future__ import annotations
 from typing import Any
 
 from spherelm.errors import UserError
+from spherelm.hf.card import TRANSFORMERS
+from spherelm.model.sphere import retract_
 
 try:
     import transformers
+
+    from spherelm.hf.remote_code.configuration_spherelm import NGPTConfig
+    from spherelm.hf.remote_code.modeling_spherelm import NGPTForCausalLM, NGPTModel
 except ImportError as error:
     raise UserError(
-        "spherelm.hf.register needs the package transformers: pip install 'spherelm[hf]'"
+        f"spherelm.hf.register needs transformers {TRANSFORMERS} or newer: "
+        f"pip install 'spherelm[hf]'"
     ) from error
-
-from spherelm.hf.remote_code.configuration_spherelm import NGPTConfig
-from spherelm.hf.remote_code.modeling_spherelm import NGPTForCausalLM, NGPTModel
-from spherelm.model.sphere import retract_
 
 __all__ = ["NGPTConfig", "NGPTForCausalLM", "NGPTModel", "RetractionCallback"]
 
