@@ -65,6 +65,15 @@ def test_logits_are_the_same(variant: str) -> None:
         torch.testing.assert_close(as_hf(model)(x).logits, model(x), **CLOSE)
 
 
+@pytest.mark.parametrize("variant", ["lerp", "slerp", "riemannian", "no qk norm", "grouped heads"])
+def test_logits_in_float64_are_the_same_to_its_rounding(variant: str) -> None:
+    """Angles in float32 were off by 1e-9; what is left is 1e-15."""
+    model, x = on_sphere(**VARIANTS[variant]).double(), tokens()
+    with torch.no_grad():
+        hf = as_hf(model).double()
+        torch.testing.assert_close(hf(x).logits, model(x), rtol=0, atol=1e-12)
+
+
 def test_a_llama_has_its_rope_base_also_where_older_readers_look_for_it() -> None:
     """They would take 10,000 without a word."""
     model, x = on_sphere(arch="gpt", rope_base=50.0), tokens()

@@ -116,7 +116,7 @@ def residual(h: Tensor, y: Tensor, alpha: Tensor, update: str) -> Tensor:
 
 
 class RotaryTable(nn.Module):
-    """cos and sin of each position, from angles in float64."""
+    """cos and sin of each position, from angles in float64; in float32, or wider as the model."""
 
     def __init__(self, config: NGPTConfig) -> None:
         super().__init__()
@@ -128,7 +128,8 @@ class RotaryTable(nn.Module):
         wide = torch.float32 if position_ids.device.type == "mps" else torch.float64
         exponents = torch.arange(0, d_k, 2, dtype=wide, device=position_ids.device) / d_k
         angles = position_ids[..., None].to(wide) * base ** -exponents.repeat(2)
-        return angles.cos().float(), angles.sin().float()
+        dtype = torch.promote_types(hidden_states.dtype, torch.float32)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
 
 
 class NGPTAttention(nn.Module):
