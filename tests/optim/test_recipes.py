@@ -91,6 +91,17 @@ def test_gated_steps_end_on_the_sphere() -> None:
     assert largest_norm_deviation(model) < 1e-12
 
 
+def test_no_groups_are_added_to_a_gated_optimizer() -> None:
+    """A step would have ended in a KeyError; nothing is half-added."""
+    model = Transformer(tiny_config())
+    model.E_input.requires_grad_(False)
+    optimizer = GatedAdamW(model, 0.1)
+    before = len(optimizer.param_groups)
+    with pytest.raises(UserError, match="takes the parameters of its model when it is built"):
+        optimizer.add_param_group({"params": [model.E_input.requires_grad_(True)]})
+    assert len(optimizer.param_groups) == before
+
+
 # --- logit gradient preconditioning --------------------------------------------------------------
 
 

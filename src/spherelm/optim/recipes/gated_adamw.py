@@ -14,6 +14,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor, nn
 
+from spherelm.errors import UserError
 from spherelm.model.sphere import local_rows
 from spherelm.ops.reference import normalize
 from spherelm.optim.adamw import multiply_gradients, parameter_groups
@@ -36,6 +37,15 @@ class GatedAdamW(torch.optim.Optimizer):
         gate = {"gate_exponent": gate_exponent, "gate_eps": gate_eps}
         groups = parameter_groups(model, weight_decay)
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, **gate})
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Only those that it is built with, which say whether they are on the sphere."""
+        if "on_sphere" not in param_group:
+            raise UserError(
+                "GatedAdamW takes the parameters of its model when it is built, and no groups "
+                "after that: build a new one, or use spherelm.AdamW, which does"
+            )
+        super().add_param_group(param_group)
 
     def scale_gradients(self, factor: Tensor) -> None:
         """Multiply all gradients by `factor`, one number on the device: clipping."""
