@@ -15,9 +15,9 @@ SOURCE = Path(spherelm.__file__).parent
 
 ORDER = (
     "errors", "validate", "durable", "records", "config_io", "console", "free_memory", "cpu_isa",
-    "flags", "folders", "ops", "model", "config", "presets", "measured", "optim", "data",
-    "distributed", "runs", "plots", "hf", "saved", "generation", "eval", "inspect", "training",
-    "bench", "compare", "paper", "api", "cli",
+    "lifeline", "flags", "folders", "ops", "model", "config", "presets", "measured", "optim",
+    "data", "distributed", "runs", "plots", "hf", "saved", "generation", "eval", "inspect",
+    "training", "bench", "compare", "paper", "api", "cli",
 )  # fmt: skip
 """First those that know nothing of the others."""
 

@@ -38,10 +38,10 @@ from spherelm.compare.sweep_grid import (
 )
 from spherelm.compare.sweep_record import Record, summary
 from spherelm.config_io import override
-from spherelm.data.lifeline import deaf, watched_pool
 from spherelm.errors import UserError
 from spherelm.folders import place
 from spherelm.folders.kinds import SWEEP
+from spherelm.lifeline import deaf, watched_pool
 from spherelm.model.config import Arch
 from spherelm.training.failures import Diverged
 from spherelm.validate import require_int

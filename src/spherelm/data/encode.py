@@ -15,9 +15,9 @@ from typing import TypeVar
 import numpy as np
 
 from spherelm.data.documents import Piece
-from spherelm.data.lifeline import or_died, spawned
 from spherelm.data.shards import DTYPES, Encoded
 from spherelm.data.tokenizer import Tokenizer
+from spherelm.lifeline import or_died, spawned
 
 T = TypeVar("T")
 

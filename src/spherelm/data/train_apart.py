@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
 
-from spherelm.data.lifeline import or_died, spawned
 from spherelm.data.tokenizer_library import LibraryTokenizer, check_size, train_tokenizer
+from spherelm.lifeline import or_died, spawned
 
 
 def train_apart(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:

@@ -1,10 +1,8 @@
-"""Processes that work for us: one that dies is told at once, wherever it was."""
+"""Texts encoded by several processes: in order, and one that dies is told at once."""
 
 import os
 import signal
-import struct
 from collections.abc import Sequence
-from multiprocessing.connection import Connection
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from numpy.typing import NDArray
 
 from spherelm.data.documents import Piece
 from spherelm.data.encode import encode_batches
-from spherelm.data.lifeline import or_died, spawned
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.errors import UserError
 
@@ -61,18 +58,3 @@ def test_a_worker_that_is_killed_is_told_in_one_line() -> None:
 def test_what_goes_wrong_in_a_worker_goes_wrong_here() -> None:
     with pytest.raises(ZeroDivisionError, match=FAILING):
         list(encode_batches(Mortal(), "uint16", batches("one", FAILING, "two"), 2))
-
-
-def _die_in_the_middle_of_an_answer(there: Connection) -> None:
-    os.write(there.fileno(), struct.pack("!i", 1000) + b"the beginning of a thousand bytes")
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def test_half_an_answer_is_not_waited_for() -> None:
-    """As of a worker that was killed while it sent its tokens: a pool would wait forever."""
-    with (
-        spawned(_die_in_the_middle_of_an_answer) as worker,
-        pytest.raises(UserError, match="it has died, perhaps for want of memory; try again"),
-        or_died("it", "try again"),
-    ):
-        worker.recv()
