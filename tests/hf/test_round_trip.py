@@ -194,6 +194,21 @@ def test_a_missing_tokenizer_is_named(exported: Path, tmp_path: Path) -> None:
     assert load_model(exported, tokenizer="bytes").tokenizer.name == "bytes"
 
 
+def test_a_tokenizer_that_cannot_be_read_is_not_left_behind_in_silence(
+    exported: Path, tmp_path: Path
+) -> None:
+    (exported / RECORD).unlink()
+    (exported / "spherelm-tokenizer.json").unlink()
+    (exported / "tokenizer.json").write_text("{")
+    with pytest.raises(UserError, match=r"cannot be imported: .*; without tokenizer.json and"):
+        import_from_hf(exported, tmp_path / "back")
+    assert not (tmp_path / "back").exists()
+    (exported / "tokenizer.json").unlink()
+    back = import_from_hf(exported, tmp_path / "back")
+    assert not (back / "tokenizer").exists()
+    assert load_model(back, tokenizer="bytes").tokenizer.name == "bytes"
+
+
 def test_a_run_whose_data_is_gone_asks_for_a_tokenizer(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", byte_model())
     for file in (run / "tokenizer").iterdir():

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 
 from spherelm.config import ParallelConfig
 from spherelm.config_io import to_dict
-from spherelm.data.tokenizer import Tokenizer
+from spherelm.data.tokenizer import DESCRIPTION, Tokenizer
 from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError, no_folder
 from spherelm.folders import place
@@ -39,10 +38,7 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
                 f"{source} is a folded export, which comes back in function but not bit for bit: "
                 "import one that was exported without --fold"
             )
-        tokenizer = None
-        with contextlib.suppress(UserError):
-            tokenizer = find_tokenizer(saved)
-        return saved, read_weights(saved), tokenizer
+        return saved, read_weights(saved), _own_tokenizer(saved)
 
     saved, model, tokenizer = reading(source, read)
     with place.whole(out, IMPORT, force=force, inputs=inputs) as folder:
@@ -56,3 +52,15 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
         tensors = named_tensors(model)
         Writing(run_dir.checkpoints, saved.step or 0, tensors, state, processes).finish()
     return Path(out)
+
+
+def _own_tokenizer(saved: Export) -> Tokenizer | None:
+    """The one in the folder; what is there and cannot be read is not left behind in silence."""
+    try:
+        return None if saved.own_tokenizer() is None else find_tokenizer(saved)
+    except UserError as error:
+        why = str(error).partition("; ")[0]  # what follows is the remedy of who names a tokenizer
+        raise UserError(
+            f"the tokenizer in {saved.folder} cannot be imported: {why}; without tokenizer.json "
+            f"and {DESCRIPTION} there the model is imported without one"
+        ) from None
