@@ -13,6 +13,7 @@ from spherelm.data.tokenizer import DESCRIPTION, ByteTokenizer, Tokenizer
 from spherelm.data.tokenizer_library import train_tokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.hf.tokenizer_files import write_tokenizer
+from spherelm.saved import load_model
 from tests.saved_runs import byte_model, write_run
 
 transformers = pytest.importorskip("transformers")
@@ -105,6 +106,9 @@ def test_a_sentencepiece_that_transformers_reads_otherwise_is_named(
     assert main(["export", str(run), "--out", str(tmp_path / "hf")]) == 0
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf", trust_remote_code=True)
     ours, texts = load_tokenizer(tmp_path / "hf"), (text, "a  b", "that\nhat")
+    for name in ("spherelm.json", DESCRIPTION):  # as a Llama of transformers 4 has one
+        (tmp_path / "hf" / name).unlink()
+    assert load_model(tmp_path / "hf").tokenizer.encode(text) == ours.encode(text)
     alike = all(theirs(t)["input_ids"] == ours.encode(t) for t in texts)
     assert alike == (kind == "bpe")
     assert ("gives many texts other ids" in capsys.readouterr().err) == (not alike)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 from spherelm.config import ParallelConfig
 from spherelm.config_io import to_dict
-from spherelm.data.tokenizer import DESCRIPTION, Tokenizer
+from spherelm.data.tokenizer import Tokenizer
 from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError, no_folder
 from spherelm.folders import place
 from spherelm.folders.kinds import IMPORT
-from spherelm.hf.read import Export, model_path, reading
+from spherelm.hf.read import TOKENIZER, Export, model_path, reading
 from spherelm.model.transformer import Transformer
 from spherelm.runs.checkpoint import Writing
 from spherelm.runs.load import Saved, find_tokenizer, named_tensors, read_weights
@@ -61,6 +61,6 @@ def _own_tokenizer(saved: Export) -> Tokenizer | None:
     except UserError as error:
         why = str(error).partition("; ")[0]  # what follows is the remedy of who names a tokenizer
         raise UserError(
-            f"the tokenizer in {saved.folder} cannot be imported: {why}; without tokenizer.json "
-            f"and {DESCRIPTION} there the model is imported without one"
+            f"the tokenizer in {saved.folder} cannot be imported: {why}; without "
+            f"{', '.join(sorted(TOKENIZER))} there the model is imported without one"
         ) from None

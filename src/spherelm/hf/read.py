@@ -99,7 +99,7 @@ class Export(Saved):
     """Those of its record, if it has one."""
 
     def own_tokenizer(self) -> Tokenizer | None:
-        there = any((self.folder / file).is_file() for file in (DESCRIPTION, "tokenizer.json"))
+        there = any((self.folder / file).is_file() for file in TOKENIZER)
         return load_tokenizer(self.folder) if there else None
 
     def fill(self, model: Transformer) -> None:
