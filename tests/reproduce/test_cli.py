@@ -156,6 +156,9 @@ def test_what_is_missing_or_wrong_is_said_in_one_line(
     assert "length cannot be made: --books must be given" in refused(capsys, "length", *small)
     nowhere = ("--size", "debug", "--out", out, "--tasks-dir", str(tmp_path / "none"))
     assert "is not a folder" in refused(capsys, "tasks", *nowhere)
+    for more in ((), ("--dry-run",)):  # which would count all of their runs as not done
+        records = ("--size", "debug", "--out", out, "--records", str(tmp_path / "none"), *more)
+        assert "none is not a folder" in refused(capsys, "loss-curve", *records)
     nothing = refused(capsys, "loss-curve", "--size", "debug", "--out", out, "--only", "x*")
     assert "no run is called 'x*'; --dry-run names them all" in nothing
     slow = ("--size", "small", "--device", "cpu", "--out", out)

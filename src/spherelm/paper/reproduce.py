@@ -43,6 +43,10 @@ class Request:
     redraw: bool = False
     device: str = "auto"
 
+    def __post_init__(self) -> None:
+        if self.known is not None and not self.known.is_dir():
+            raise UserError(f"--records {self.known} is not a folder")
+
     @cached_property
     def jobs(self) -> list[Job]:
         """The runs of all items, each once."""
