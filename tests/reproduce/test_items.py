@@ -115,6 +115,13 @@ def test_a_page_of_one_run_says_so(out: Path) -> None:
     assert "1 run on the built-in corpus" in (out / "learned-scales" / "index.html").read_text()
 
 
+def test_what_was_trained_on_is_said_where_something_was(out: Path) -> None:
+    for name, trained in (("loss-curve", True), ("parameters", False), ("step-time", False)):
+        said = (out / name / "result.md").read_text()
+        assert ("Trained on the built-in corpus." in said) == trained
+        assert ("Nothing had to be trained for it." in said) != trained
+
+
 def test_items_share_their_runs(out: Path) -> None:
     jobs = [job.id for item in registry.items() for job in item.jobs(SIZE)]
     trained = {path.parent.name for path in (out / "runs").glob("*/config.toml")}

@@ -158,7 +158,8 @@ def _markdown(page: Page) -> Iterator[str]:
         yield f"\n## {each.chart.title}\n\n![{each.chart.title}](pictures/{each.chart.name}.svg)"
         yield f"\n{each.caption}"
     yield "\n## What to know\n"
-    yield from (f"- {note}" for note in (*result.notes, f"Trained on {page.data}."))
+    trained = f"Trained on {page.data}." if page.runs else "Nothing had to be trained for it."
+    yield from (f"- {note}" for note in (*result.notes, trained))
 
 
 # --- HTML ----------------------------------------------------------------------------------------
