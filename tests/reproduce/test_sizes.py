@@ -122,3 +122,14 @@ def test_commands_for_a_cluster_train_these_very_runs() -> None:
         assert parsed == dataclasses.replace(wanted, train=train, data=data), run.command
         assert flags.out == f"out/runs/{run.job.id}"
         assert flags.resume == "auto"
+
+
+def test_costs_are_told_in_figures_that_one_reads() -> None:
+    """Not as 1e+02, which 99.6 hours were, and 1,200 TFLOP/s as 1.2e+03."""
+    small = sizes.get("small")
+    hours = {0.0: "0", 0.1234: "0.12", 9.94: "9.9", 9.96: "10", 99.6: "100", 32530.2: "32,530"}
+    assert {value: small.amount(value) for value in hours} == hours
+    speeds = {0.015: "0.015", 99.9: "99.9", 99.97: "100", 370: "370", 1200: "1,200"}
+    for tflops, shown in speeds.items():
+        size = dataclasses.replace(small, flops=tflops * 1e12, measured="by hand")
+        assert size.speed == f"{shown} TFLOP/s (by hand)"

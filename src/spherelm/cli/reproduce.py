@@ -110,8 +110,7 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
             )
         )
         for size in shown:
-            speed = f"{size.flops / 1e12:,.3g} TFLOP/s, {size.measured}"
-            print(paragraph(f"{size.name}: {size.what}; {speed}"))
+            print(paragraph(f"{size.name}: {size.what}; {size.speed}"))
 
     return show({"items": found}, flags.json, print_all)
 
@@ -192,7 +191,7 @@ def _plan(request: Request, flags: ReproduceFlags) -> int:
         print_table(None, rows, head, words=("state",))
         print(
             f"{sum(p.done for p in planned)} of {counted(len(planned), 'run')} done; left: "
-            f"{size.cost(left)}, by {size.flops / 1e12:,.3g} TFLOP/s ({size.measured})"
+            f"{size.cost(left)}, by {size.speed}"
         )
         for p in planned:
             if p.command is not None and not p.done:

@@ -96,10 +96,17 @@ class Size:
     def amount(self, hours: float) -> str:
         """Hours of a device in that unit."""
         amount = hours if self.device == "GPU" else 60 * hours
-        return f"{amount:,.0f}" if amount >= 100 else f"{amount:.2g}" if amount else "0"
+        return f"{amount:,.0f}" if amount >= 9.95 else f"{amount:.2g}" if amount else "0"
 
     def cost(self, hours: float) -> str:
         return f"{self.amount(hours)} {self.unit}"
+
+    @property
+    def speed(self) -> str:
+        """What one device sustains, and how that is known."""
+        tflops = self.flops / 1e12
+        shown = f"{tflops:,.0f}" if tflops >= 99.95 else f"{tflops:.3g}"
+        return f"{shown} TFLOP/s ({self.measured})"
 
     @property
     def is_papers(self) -> bool:
