@@ -125,6 +125,18 @@ def test_without_gpts_runs_there_is_no_factor() -> None:
     assert all(row["speed-up, median", "ours"] is None for row in cells(result, "speed-up"))
 
 
+def test_what_gpt_reached_is_a_row_also_where_ngpt_diverged() -> None:
+    def losses(point: Point) -> list[float]:
+        return [] if (point.arch, point.budget) == ("ngpt", "200k") else by_law(point)
+
+    rows = cells(made("token-budget", NANO, losses), "losses")
+    assert len(rows) == 4 * len(NANO.panels)
+    for row in rows[3::4]:
+        assert row["GPT's loss", "ours"] == LAW.loss(row["budget", ""])
+        assert row["nGPT's loss", "ours"] is row["speed-up", "ours"] is None
+        assert row["which is", ""] == "nGPT diverged"
+
+
 def test_the_one_loss_that_the_paper_prints_stands_beside_that_run_alone() -> None:
     size = sizes.get("paper")
     rows = cells(made("token-budget", size, lambda point: [3.0]), "losses")

@@ -40,15 +40,13 @@ def _make(bench: Workbench) -> Result:
         }
         factors[model, context] = [factor for factor in found.values() if factor is not None]
         names = bench.size.model_name(model), bench.size.context_name(context)
-        budgets = {
-            bench.size.job(Point("ngpt", model, context, budget)).tokens: budget
-            for budget in BUDGETS
-        }
-        for tokens, factor in found.items():
-            printed = Point("ngpt", model, context, budgets[tokens]) == reported.PRINTED
-            theirs = reported.PRINTED_LOSS if printed else None
-            losses = ends["gpt"].get(tokens), ends["ngpt"][tokens], theirs
-            rows.append([*names, tokens, *losses, *_factor(factor, ends["gpt"])])
+        for budget in BUDGETS:
+            point = Point("ngpt", model, context, budget)
+            tokens = bench.size.job(point).tokens
+            theirs = reported.PRINTED_LOSS if point == reported.PRINTED else None
+            losses = ends["gpt"].get(tokens), ends["ngpt"].get(tokens), theirs
+            needs = _factor(found[tokens], ends["gpt"]) if tokens in found else _DIVERGED
+            rows.append([*names, tokens, *losses, *needs])
     columns = [
         Column("model"),
         Column("context"),
@@ -82,6 +80,7 @@ _SUMMARY = [
     Column("speed-up, median", "×", "ours", digits=2),
     Column("speed-up, about", "×", "paper", digits=0),
 ]
+_DIVERGED: list[Cell] = [None, None, "nGPT diverged"]
 _CAPTION = "Each point is the end of a run of its own, with its learning rate come down to zero."
 
 
