@@ -47,6 +47,14 @@ def test_a_reader_that_has_gone_is_no_error(words: str, here: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_run_goes_on_though_nobody_reads_along(here: Path) -> None:
+    """It had ended at the next line of its log, with status 0 and without a checkpoint."""
+    run = "train --preset ngpt-debug --steps 6 --train.log-every 1 --out run"
+    done = shell(f'"$@" {run} 2>&1 | true; exit ${{PIPESTATUS[0]}}')
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (here / "run/checkpoints/step_6").is_dir()
+
+
 def test_streams_that_are_closed(tmp_path: Path) -> None:
     done = shell('"$@" --version >&-')
     assert done.stderr == "spherelm: stdout is closed; give it a file, or /dev/null\n"

@@ -3,7 +3,7 @@
 Nothing heavy is imported until a verb needs it, so that `spherelm --help` is instant. A mistake of
 the user's, a full disk or too little memory ends in one line on stderr and exit status 2; a loss
 that is not finite in status 3; Ctrl-C in status 130. Output that nobody reads any more, as after
-`| head`, ends the program with status 0.
+`| head`, ends the program with status 0; a training goes on without its lines.
 """
 
 from __future__ import annotations

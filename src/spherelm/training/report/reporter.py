@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from dataclasses import dataclass
@@ -42,7 +43,11 @@ class Reporter:
 
 
 class Lines(Reporter):
-    """A line on stderr every `every` steps and for each event: for logs and pipes."""
+    """A line on stderr every `every` steps and for each event: for logs and pipes.
+
+    A run does not end because nobody reads along any more, as after `2>&1 | head`: what a line says
+    is in the run's files as well.
+    """
 
     def __init__(self, every: int) -> None:
         self.every = every
@@ -62,7 +67,8 @@ class Lines(Reporter):
         self.note(f"saved {checkpoint}")
 
     def note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)
+        with contextlib.suppress(BrokenPipeError):
+            print(text, file=sys.stderr, flush=True)
 
 
 class Live(Lines):
