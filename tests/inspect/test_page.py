@@ -136,6 +136,15 @@ def test_choosing_a_token_changes_the_picture(page: Page) -> None:
     assert page.errors == []
 
 
+def test_the_likeliest_tokens_at_each_depth_are_all_in_sight(page: Page) -> None:
+    """A number may stand below its token: on one line the last ones were cut off."""
+    page.size(1280)
+    longer = "document.querySelectorAll('.panel td span:first-child').forEach(e => "
+    page.run(longer + "{ e.textContent = '⟨214⟩⟨2' })")
+    rows = "[...document.querySelectorAll('.panel .scroll')]"
+    assert page.run(rows + ".map(e => e.scrollWidth - e.clientWidth)") == [0, 0]
+
+
 def test_neurons_of_another_layer_and_near_a_token(page: Page, folder: Path) -> None:
     rows = json.loads((folder / "out" / "directions.json").read_text())[1]
     tables = "[...document.querySelectorAll('#neurons h3')].map(h => h.textContent)"

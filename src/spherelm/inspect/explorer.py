@@ -67,7 +67,8 @@ STYLE = """
 .panel svg.chart text { fill: var(--quiet); }
 .panel .mark { stroke: var(--text); stroke-width: 2.5; }
 .panel table { font-size: .85rem; }
-.panel td, .panel th { padding: .2rem .6rem .2rem 0; white-space: nowrap; }
+.panel td, .panel th { padding: .2rem .5rem .2rem 0; }
+.panel th, .panel td span { white-space: nowrap; }
 .panel tbody th { color: var(--quiet); }
 .panel .hit { font-weight: 700; text-decoration: underline; }
 .panel details summary { cursor: pointer; margin-top: .75rem; }
@@ -75,7 +76,8 @@ STYLE = """
   .tokens { max-height: none; }
   .panel { break-inside: avoid; }
   .panel table { font-size: .7rem; }
-  .panel td, .panel th { white-space: normal; padding-right: .3rem; }
+  .panel td, .panel th { padding-right: .3rem; }
+  .panel th, .panel td span { white-space: normal; }
 }
 """
 
