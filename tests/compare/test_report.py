@@ -153,3 +153,7 @@ def test_without_matplotlib_there_are_no_figures(tmp_path, monkeypatch):
 
 def test_control_characters_do_not_reach_the_terminal():
     assert printable("a\n\tb\x1b[31m\x00é") == "a\n\tb\ufffd[31m\ufffdé"
+
+
+def test_a_sample_has_lines_that_end_as_on_windows():
+    assert printable("one\r\n\r\ntwo\rthree") == "one\n\ntwo\ufffdthree"

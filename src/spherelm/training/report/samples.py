@@ -79,7 +79,11 @@ def sample_of_run(folder: str, most: int = LONGEST) -> Sample | str:
 
 
 def printable(text: str) -> str:
-    """Control characters made visible: a model of bytes may write what would upset a terminal."""
+    """Control characters made visible: a model of bytes may write what would upset a terminal.
+
+    A line that ends as on Windows is a line.
+    """
+    text = text.replace("\r\n", "\n")
     return "".join(
         c if c in "\n\t" or unicodedata.category(c) != "Cc" else "\N{REPLACEMENT CHARACTER}"
         for c in text
