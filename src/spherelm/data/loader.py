@@ -60,7 +60,9 @@ class WindowReader:
         self._firsts: NDArray[np.int64] = self._ends - np.array(per_shard, np.int64)
         self.n_windows = int(self._ends[-1])
         if self.n_windows == 0:
-            more = "hold out more of the text" if split.name == "val" else "use more text"
+            more = "use more text"
+            if split.name == "val":
+                more = "hold out more of the text with `spherelm prepare --val-fraction`"
             raise UserError(
                 f"the {split.name} split has {split.n_tokens} tokens, too few for one context of "
                 f"{context} and its last target; {more}, or use a shorter context"
