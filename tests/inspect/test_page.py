@@ -206,6 +206,7 @@ def test_the_table_has_medians_over_layers(
     monkeypatch.setenv("COLUMNS", "100")
     assert inspect(folder, "gpt", "ngpt", "--out", "table", "--text", "text.txt") == 0
     shown = capsys.readouterr().out
+    assert "on the beginning of text.txt" in shown.splitlines()[0]
     models = json.loads((folder / "table" / "inspect.json").read_text())["models"]
     for place, name in enumerate(("W_q", "W_k", "W_v", "W_o", "W_u", "W_nu", "W_o_mlp")):
         # Of an even number of layers, GPT's two, the middle between two numbers.

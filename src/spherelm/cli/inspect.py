@@ -112,7 +112,7 @@ def _inspect(flags: InspectFlags) -> int:
     write_pictures(out / "pictures", models, lambda line: print(line, file=sys.stderr))
     write_page(out, models, called)
     result = {"text": called, "models": [model.as_json() for model in models]}
-    return show(result, flags.json, lambda: _print(models, flags.out))
+    return show(result, flags.json, lambda: _print(models, called, flags.out))
 
 
 def _text(flags: InspectFlags) -> tuple[str, str]:
@@ -128,7 +128,7 @@ def _text(flags: InspectFlags) -> tuple[str, str]:
     return beginning_of(open_builtin(), flags.tokens), called
 
 
-def _print(models: list[Insides], out: str) -> None:
+def _print(models: list[Insides], text: str, out: str) -> None:
     rows: list[tuple[str, ...]] = [
         ("loss on the text", *(f"{m.loss:.3f}" for m in models)),
         ("condition of E_input", *(f"{m.embeddings[0].condition:,.3g}" for m in models)),
@@ -144,7 +144,7 @@ def _print(models: list[Insides], out: str) -> None:
         ]
         if any(means):
             rows.append((f"mean {name}", *means))
-    print_table(None, rows, ["", *(m.label for m in models)])
+    print_table(f"on {text}", rows, ["", *(m.label for m in models)])
     print(f"{Path(out) / 'index.html'}")
 
 
