@@ -30,7 +30,7 @@ class InfoFlags:
     """
 
     preset: str | None = None
-    """A preset such as ngpt-0.5b-4k; `gpt-` or `ngpt-` may be left out and means nGPT."""
+    """A preset such as ngpt-0.5b-4k; a name without gpt- or ngpt- means nGPT."""
     config: str | None = None
     """A TOML file whose fields replace the preset's, or, without one, nano's, as in training."""
     data: str | None = None
