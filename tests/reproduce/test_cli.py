@@ -203,6 +203,7 @@ def test_a_folder_is_of_one_size_and_of_nobody_else(
 ) -> None:
     out = tmp_path / "out"
     assert main(["reproduce", "parameters", "--size", "debug", "--out", str(out)]) == 0
+    assert "0 of 0" not in capsys.readouterr().err  # nothing has to be trained
     capsys.readouterr()
     other = refused(capsys, "parameters", "--size", "nano", "--out", str(out))
     assert "holds reproductions at --size debug, not nano; choose another --out" in other

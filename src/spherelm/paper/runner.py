@@ -86,8 +86,9 @@ class Runner:
         """
         queue = [job for job in self.jobs if not self.is_done(job)]
         keep_ended(self.jobs, self.out, self.records)
-        done = len(self.jobs) - len(queue)
-        self.say(f"{done} of {counted(len(self.jobs), 'run')} done already")
+        if self.jobs:
+            done = len(self.jobs) - len(queue)
+            self.say(f"{done} of {counted(len(self.jobs), 'run')} done already")
         self._began = self._told = time.monotonic()
         self._done, self._stopped, failed = 0.0, 0, list[str]()
         with _terminable():
