@@ -69,7 +69,8 @@ def recommend(
 ) -> Recommendation:
     """`run` with the rate, schedule and starting values that were best in the nearest runs.
 
-    Fields whose dotted names are in `given` stay as they are. See this file's head for the rule.
+    Fields whose dotted names are in `given` stay as they are. The rule is at the head of
+    `spherelm.measured.recommend`.
     """
     if not isinstance(run, RunConfig):
         raise UserError(f"give a spherelm.RunConfig, not {shortened(run)}")

@@ -164,11 +164,12 @@ def store_matrices_(model: nn.Module, dtype: torch.dtype) -> None:
 
 
 def retract_(model: nn.Module) -> None:
-    """Normalize all matrices of an nGPT along the embedding dimension, in place (point 2).
+    """Normalize all matrices of an nGPT along the embedding dimension, in place.
 
-    Call it after each step of an optimizer that does not do it itself. The model may be wrapped
-    (DDP, FSDP2, torch.compile, ...) or be the exported one of Hugging Face transformers. Nothing to
-    do for a GPT of ours; a model that holds nothing of ours is refused.
+    It is the second point of the paper's summary. Call it after each step of an optimizer that
+    does not do it itself. The model may be wrapped (DDP, FSDP2, torch.compile, ...) or be the
+    exported one of Hugging Face transformers. Nothing to do for a GPT of ours; a model that holds
+    nothing of ours is refused.
     """
     for matrix in unit_matrices(model):
         matrix.retract_()

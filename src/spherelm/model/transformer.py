@@ -138,7 +138,8 @@ class Transformer(Part):
     ) -> Tensor:
         """Logits z = (E_output h) · s_z: (B, T) -> (B, T, V), at least float32.
 
-        A row padded on the left needs both `documents` and `position_ids`: see `hidden`.
+        `documents` and `position_ids`, both (B, T), are as for `hidden`. A row padded on the left
+        needs both.
         """
         return self.logits(self.hidden(tokens, documents, position_ids))
 
