@@ -51,7 +51,7 @@ WITH_PNG = {"docs/evaluation.md"}
 """Pages whose commands also draw PNGs: elsewhere that would take longer than all the rest."""
 
 PROGRAMS = {
-    "docs/everyday.md": {"ngpt-nano": "ngpt-debug", "runs/tuned": "runs/again"},
+    "docs/everyday.md": {"ngpt-nano": "ngpt-debug"},
 }
 """What is replaced in the Python of a page."""
 

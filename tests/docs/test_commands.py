@@ -182,7 +182,7 @@ def test_everyday(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         elif " eval " in line:
             assert float(said) == pytest.approx(math.log(257), rel=0.2)  # of an untrained model
     assert load_model("runs/tuned").config.train.steps == 2
-    assert load_model("runs/again").config.model == load_model("runs/ngpt").config.model
+    assert load_model("runs/tuned-2").config.model == load_model("runs/ngpt").config.model
 
 
 def test_commands_inside_sentences_are_understood(
