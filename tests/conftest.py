@@ -1,7 +1,9 @@
-"""What all tests share: bf16 products that do not end the process, and repeatable randomness."""
+"""What all tests share: bf16 products that do not end the process, kernels that run without a GPU,
+and repeatable randomness."""
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -16,6 +18,11 @@ avoid_broken_amx(say=SAID.append)
 import pytest  # noqa: E402
 import torch  # noqa: E402
 from hypothesis import settings  # noqa: E402
+
+# Without a GPU kernels run in Triton's interpreter, which must be chosen before anything loads
+# Triton, as parts of torch do.
+if not torch.cuda.is_available():
+    os.environ["TRITON_INTERPRET"] = "1"
 
 # The same examples on every run and machine, and no failure because a machine was busy.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)

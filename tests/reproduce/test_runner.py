@@ -58,7 +58,8 @@ def test_a_grid_that_was_killed_goes_on_from_its_checkpoint(
     tmp_path: Path, workers: int, number: signal.Signals
 ) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path), str(workers)]
-    first = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    with (tmp_path / "out.log").open("w") as out:
+        first = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
     while len(lines(tmp_path)) < 60:
         assert first.poll() is None
@@ -66,6 +67,9 @@ def test_a_grid_that_was_killed_goes_on_from_its_checkpoint(
         time.sleep(0.05)
     os.kill(first.pid, number)
     first.wait()
+    if number != signal.SIGKILL:
+        last = (tmp_path / "out.log").read_text().splitlines()[-1]
+        assert last == "stopping; the same command goes on from here"
     if workers:  # its process is told to end, too, and writes a checkpoint first
         while is_held(tmp_path):
             assert time.monotonic() < deadline

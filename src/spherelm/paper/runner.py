@@ -98,6 +98,9 @@ class Runner:
                         self.say(f"out of time: {counted(len(queue), 'run')} left")
                         break
                     failed += self._turn(queue)
+            except KeyboardInterrupt:
+                self.say("stopping; the same command goes on from here")
+                raise
             finally:
                 self._stop()
         if failed:
