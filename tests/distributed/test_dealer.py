@@ -27,6 +27,7 @@ def as_one_of_three(rank: int, store: str) -> None:
     same_steps(at_once=2**26, messages=2 * 5)  # a shape at a time, there and back
     same_steps(at_once=64 * 64, messages=2 * 7)  # of nine matrices one each, of a shape at a time
     who_works()
+    every_step_is_dealt_alike()
     dist.destroy_process_group()
 
 
@@ -70,6 +71,25 @@ def who_works() -> None:
     dist.all_reduce(every)
     assert every.sum() == 13
     assert every.max() - every.min() <= 1, every
+
+
+def every_step_is_dealt_alike() -> None:
+    """So that a resumed run is the one that was interrupted: it had begun anew."""
+    mesh = init_device_mesh("cpu", (3,), mesh_dim_names=("shard",))
+    matrix = torch.nn.Parameter(distribute_tensor(torch.randn(6, 4), mesh, [Shard(0)]))
+    muon, orthogonalized = BatchedMuon([matrix], **FIELDS), batched_muon.orthogonalized
+    worked: list[int] = []
+
+    def watched(stack: torch.Tensor, **fields: Any) -> torch.Tensor:
+        worked[-1] += len(stack)
+        return orthogonalized(stack, **fields)
+
+    batched_muon.orthogonalized = watched
+    for _ in range(3):
+        worked.append(0)
+        matrix.grad = distribute_tensor(torch.randn(6, 4), mesh, [Shard(0)])
+        muon.step()
+    assert worked == [int(dist.get_rank() == 0)] * 3
 
 
 def test_three_processes_step_as_one(tmp_path: Path) -> None:

@@ -32,6 +32,8 @@ class BatchedMuon(torch.optim.Muon):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None
+        if self._dealer is not None:
+            self._dealer.begin()
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
             for p in moved:

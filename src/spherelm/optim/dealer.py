@@ -28,6 +28,11 @@ class Dealer:
         self._turn = 0
         self._counts: dict[torch.Size, list[int]] = {}
 
+    def begin(self) -> None:
+        """Deal as the first time from here on: so that a step that is resumed is the same to the
+        bit, which may go by how many matrices a process works on at once."""
+        self._turn = 0
+
     def apply(
         self, function: Callable[[Tensor], Tensor], rows: Tensor, shape: torch.Size
     ) -> Tensor:
