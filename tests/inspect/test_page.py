@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from spherelm.cli import main
+from spherelm.data.open import open_builtin, open_dataset
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.folders.kinds import INSPECT, stranger
 from spherelm.hf.export import export_to_hf
@@ -25,6 +26,7 @@ from spherelm.inspect.page import render
 from spherelm.plots import png
 from tests.browser import Page, browser
 from tests.compare.test_report import Tags
+from tests.corpus import prepare_corpus
 from tests.model.tiny import VARIANTS
 from tests.saved_runs import byte_model, write_run
 
@@ -228,6 +230,31 @@ def test_without_a_text_the_built_in_corpus_is_read_and_nothing_old_remains(
     result = json.loads((folder / "again" / "inspect.json").read_text())
     assert result["text"] == "validation text of the built-in corpus"
     assert len(result["models"][0]["path"]["tokens"]) == 20
+
+
+def test_without_a_text_models_read_of_the_data_that_all_of_them_learned_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(png, "write", lambda charts, place: None)
+    monkeypatch.chdir(tmp_path)
+    data = prepare_corpus(tmp_path)
+    assert (
+        main(["train", "--preset", "ngpt-debug", "--data", "data", "--steps", "2", "--out", "mine"])
+        == 0
+    )
+    write_run(tmp_path / "other", byte_model(arch="gpt"))
+
+    def read(*runs: str) -> tuple[str, list[int]]:
+        assert inspect(tmp_path, *runs, "--out", "read", "--tokens", "20") == 0
+        result = json.loads((tmp_path / "read" / "inspect.json").read_text())
+        return result["text"], result["models"][0]["path"]["tokens"]
+
+    held_out = open_dataset(data).val.shards[0].tokens[:20].tolist()
+    built_in = open_builtin().val.shards[0].tokens[:20].tolist()
+    assert read("mine") == ("validation text of data", held_out)
+    assert read("mine", "other") == ("validation text of the built-in corpus", built_in)
+    data.rename(tmp_path / "elsewhere")
+    assert read("mine") == ("validation text of the built-in corpus", built_in)
 
 
 @pytest.mark.parametrize(

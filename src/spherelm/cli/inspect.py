@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import sys
 from dataclasses import dataclass
@@ -34,8 +35,8 @@ class InspectFlags:
     out: str
     """A folder for index.html, inspect.json, directions.json and the pictures."""
     text: str | None = None
-    """A text file whose beginning the models read. Unset: validation text of the built-in
-    corpus."""
+    """A text file whose beginning the models read. Unset: validation text of the data that all of
+    them were trained on, where it is still there, else of the built-in corpus."""
     tokens: int = 96
     """Tokens of the text to follow, at most; no more than a model's context."""
     layer: int | None = None
@@ -88,7 +89,7 @@ def _inspect(flags: InspectFlags) -> int:
             f"or all nGPT, not {len(archs)}: there are no more colours to tell them apart"
         )
     labels = short_labels(archs, flags.runs)
-    text, called = _text(flags)
+    text, called = _text(flags, {found.config.data.path for found in saved})
     models = []
     for run, label, tokenizer in zip(flags.runs, labels, tokenizers, strict=True):
         progress = _Progress(run)
@@ -115,15 +116,20 @@ def _inspect(flags: InspectFlags) -> int:
     return show(result, flags.json, lambda: _print(models, called, flags.out))
 
 
-def _text(flags: InspectFlags) -> tuple[str, str]:
-    """What the models read, and how it is called."""
+def _text(flags: InspectFlags, data: set[str | None]) -> tuple[str, str]:
+    """What the models read, and how it is called; `data` are the folders that they learned from."""
     if flags.text is not None:
         from spherelm.eval.texts import read_text
 
         return read_text(flags.text), f"the beginning of {Path(flags.text).name}"
-    from spherelm.data.open import open_builtin
+    from spherelm.data.open import open_builtin, open_dataset
     from spherelm.inspect.files import beginning_of
 
+    folder = next(iter(data)) if len(data) == 1 else None
+    if folder is not None:
+        with contextlib.suppress(UserError):  # gone, or without a validation part or a tokenizer
+            dataset = open_dataset(folder, verify=False)
+            return beginning_of(dataset, flags.tokens), f"validation text of {folder}"
     called = "validation text of the built-in corpus"
     return beginning_of(open_builtin(), flags.tokens), called
 
