@@ -56,7 +56,7 @@ def who_works() -> None:
     """No process has more than one matrix more than another, of all shapes together."""
     mesh = init_device_mesh("cpu", (3,), mesh_dim_names=("shard",))
     matrix = distribute_tensor(torch.zeros(6, 4), mesh, [Shard(0)])
-    dealer, worked = Dealer(matrix), 0
+    dealer, dealt, worked = Dealer(matrix), 0, 0
 
     def work(stack: torch.Tensor) -> torch.Tensor:
         nonlocal worked
@@ -65,7 +65,8 @@ def who_works() -> None:
 
     for number in (1, 1, 4, 1, 2, 4):
         rows = torch.full((number, 2, 4), float(dist.get_rank()))
-        assert torch.equal(dealer.apply(work, rows, matrix.shape), rows)
+        assert torch.equal(dealer.apply(work, rows, matrix.shape, dealt), rows)
+        dealt += number
     every = torch.zeros(3)
     every[dist.get_rank()] = worked
     dist.all_reduce(every)

@@ -32,8 +32,6 @@ class BatchedMuon(torch.optim.Muon):
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         assert closure is None
-        if self._dealer is not None:
-            self._dealer.begin()
         for group in self.param_groups:
             moved = [p for p in group["params"] if p.grad is not None]
             for p in moved:
@@ -69,6 +67,7 @@ def _step(
         iterations=group["ns_steps"],
         eps=group["eps"],
     )
+    done = 0  # from 0 in every step, so that a resumed run deals as one that was not interrupted
     for shape, members in alike.items():
         length = lr * 0.2 * max(shape) ** 0.5  # for numbers as large as those of AdamW's steps
         at_once = AT_ONCE if dealer is None else AT_ONCE * dealer.ways
@@ -78,7 +77,8 @@ def _step(
                 [gradients[i] for i in few], [momenta[i] for i in few], momentum
             )
             stack = torch.stack(directions).bfloat16()
-            steps = direct(stack) if dealer is None else dealer.apply(direct, stack, shape)
+            steps = direct(stack) if dealer is None else dealer.apply(direct, stack, shape, done)
+            done += len(few)
             moved = [rows[i] for i in few]
             torch._foreach_add_(moved, list(steps.float().unbind()), alpha=-length)
 

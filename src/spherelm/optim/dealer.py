@@ -25,26 +25,21 @@ class Dealer:
         self._group = _sharing(matrix)
         self.ways = dist.get_world_size(self._group)
         self._rank = dist.get_rank(self._group)
-        self._turn = 0
         self._counts: dict[torch.Size, list[int]] = {}
 
-    def begin(self) -> None:
-        """Deal as the first time from here on: so that a step that is resumed is the same to the
-        bit, which may go by how many matrices a process works on at once."""
-        self._turn = 0
-
     def apply(
-        self, function: Callable[[Tensor], Tensor], rows: Tensor, shape: torch.Size
+        self, function: Callable[[Tensor], Tensor], rows: Tensor, shape: torch.Size, before: int
     ) -> Tensor:
         """What `function` makes of n matrices of one `shape`, (R, C), of which each process gives
         the rows that it holds: of the results, the same rows.  (n, r, C) -> (n, r, C)
 
+        `before` is how many matrices were dealt out before them, in this step: who is next.
         `function` gets some of them whole, (m, R, C) -> (m, R, C). Their rows are in the order of
         the processes, which tensor parallelism makes another than the matrix's own, so that must
         be all the same to it.
         """
         counts = self._rows_of_each(shape, rows)
-        shares = self._shares(len(rows))
+        shares = self._shares(len(rows), before)
         mine = shares[self._rank]
         leaving = [share * counts[self._rank] for share in shares]
         coming = [mine * count for count in counts]
@@ -56,13 +51,11 @@ class Dealer:
         back = torch.cat([part.flatten(0, 1) for part in made.split(counts, dim=1)])
         return self._exchange(back, coming, leaving).view(rows.shape)
 
-    def _shares(self, matrices: int) -> list[int]:
+    def _shares(self, matrices: int, before: int) -> list[int]:
         """How many of them each process gets, the first ones the first; who gets one more than
         others goes round."""
         each, over = divmod(matrices, self.ways)
-        shares = [each + ((rank - self._turn) % self.ways < over) for rank in range(self.ways)]
-        self._turn = (self._turn + over) % self.ways
-        return shares
+        return [each + ((rank - before) % self.ways < over) for rank in range(self.ways)]
 
     def _rows_of_each(self, shape: torch.Size, rows: Tensor) -> list[int]:
         """How many rows each process holds of a matrix of that shape; asked for once."""
