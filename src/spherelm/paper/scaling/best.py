@@ -25,6 +25,11 @@ class Best:
     runs: tuple[Record, ...]
 
     @property
+    def key(self) -> tuple[str, str, int, int]:
+        """Where it is in `settings`."""
+        return self.arm, self.size, self.context, self.tokens
+
+    @property
     def losses(self) -> list[float]:
         return [run.loss for run in self.runs]
 

@@ -25,8 +25,8 @@ _COLUMNS = ("model", "context", "tokens", "baseline", "loss", "arm", "seeds", *c
 def tables(records: Sequence[Record]) -> Iterator[str]:
     """One table, where a baseline and an nGPT have such seeds in common."""
     ends = Ends.of(records)
-    fresh = {_key(best): best for best in chosen_by_others(ends.bests, records)}
-    ends = Ends([fresh.get(_key(best), best) for best in ends.bests], ends.noises)
+    fresh = {best.key: best for best in chosen_by_others(ends.bests, records)}
+    ends = Ends([fresh.get(best.key, best) for best in ends.bests], ends.noises)
     rows = [row for pair in _pairs(list(fresh.values())) for row in _row(*pair, ends)]
     if rows:
         yield (
@@ -45,15 +45,11 @@ def chosen_by_others(bests: Sequence[Best], records: Sequence[Record]) -> Iterat
     every = settings(records)
     for best in bests:
         ours = {run.id for run in best.runs}
-        others = (run for runs in every[_key(best)] for run in runs if run.id not in ours)
+        others = (run for runs in every[best.key] for run in runs if run.id not in ours)
         chose = {run.config.train.seed for run in others}
         runs = tuple(run for run in best.runs if run.config.train.seed not in chose)
         if chose and runs:
             yield dataclasses.replace(best, runs=runs)
-
-
-def _key(best: Best) -> tuple[str, str, int, int]:
-    return best.arm, best.size, best.context, best.tokens
 
 
 def _pairs(fresh: Sequence[Best]) -> Iterator[tuple[Best, Best]]:
