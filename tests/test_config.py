@@ -41,6 +41,7 @@ def switches(*names: str) -> list[tuple[str, Any]]:
     return [(name, value) for name in names for value in (0, "yes", None)]
 
 
+OWN_RATES = ("muon_lr", "input_lr", "output_lr", "factor_lr")
 MISTAKES: dict[type, list[tuple[str, Any]]] = {
     OptimConfig: [
         *positive("lr", "eps", "decay_share", "log_rho", "gate_exponent", "gate_eps"),
@@ -49,7 +50,7 @@ MISTAKES: dict[type, list[tuple[str, Any]]] = {
         ("decay_share", 1.1),
         ("schedule", "cosin"),
         ("algorithm", "sgd"),
-        *((n, v) for n, v in positive("muon_lr", "angle_cap") if v is not None),
+        *((n, v) for n, v in positive(*OWN_RATES, "angle_cap") if v is not None),
         *switches("logit_preconditioning"),
         ("lr_groups", "two"),
         *whole("base_d_model", "base_steps", least=1),

@@ -54,6 +54,13 @@ class OptimConfig:
     """The highest learning rate of Muon, whose steps are scaled to AdamW's size. Unset: lr."""
     muon_momentum: Fraction = 0.95
     """Muon's decay rate of the mean of gradients."""
+    input_lr: float | None = None
+    """The highest learning rate of E_input, and of tied embeddings. Unset: lr."""
+    output_lr: float | None = None
+    """The highest learning rate of E_output. Unset: lr."""
+    factor_lr: float | None = None
+    """The highest learning rate of the factors: alpha, s_qk, s_u, s_nu, s_z; a GPT's gains. Unset:
+    lr."""
     gate_exponent: float = 0.5
     """How sharply GatedAdamW's gate closes; 1 is Adam with gate_eps for its epsilon."""
     gate_eps: float = 1e-6
@@ -205,6 +212,11 @@ class RunConfig:
             raise UserError(
                 f"optim.algorithm = {self.optim.algorithm} needs train.weight_storage = fp32, "
                 f"not {self.train.weight_storage}"
+            )
+        if self.model.tie_embeddings and self.optim.output_lr is not None:
+            raise UserError(
+                "optim.output_lr has nothing to set where model.tie_embeddings is true; "
+                "optim.input_lr is the rate of both"
             )
         for name in ("logit_preconditioning", "angle_cap"):
             if self.model.arch == "gpt" and getattr(self.optim, name):

@@ -11,18 +11,20 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from spherelm import Transformer
+from spherelm import Transformer, load
 from spherelm.config import OptimConfig
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.model.sphere import largest_norm_deviation, matrices
+from spherelm.ops.device import prepare_torch
 from spherelm.optim.build import build_optimizer
 from spherelm.optim.moments import collect_moments, give_moments
 from spherelm.optim.recipes.angle_cap import cap_rows_
 from spherelm.optim.recipes.gated_adamw import GatedAdamW
 from spherelm.optim.recipes.logit_gradient import precondition_
 from spherelm.optim.recipes.nugpt_rates import relative_rates
+from spherelm.training.build import build_model
 from spherelm.training.loop import train
 from tests.model.tiny import perturbed, random_tokens, tiny_config
 from tests.training.conftest import corpus, dataset, tiny  # noqa: F401 - fixtures
@@ -236,6 +238,50 @@ def test_every_parameter_gets_the_rate_of_its_kind(algorithm: str) -> None:
         assert found[id(p)] == pytest.approx(expected / 2), name
 
 
+# --- rates of kinds ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("algorithm", ["adamw", "muon", "gated_adamw"])
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_kinds_have_rates_of_their_own(arch: str, algorithm: str) -> None:
+    """And what is not named keeps its own: lr, or Muon's."""
+    own = {"optim.input_lr": 0.1, "optim.output_lr": 0.4, "optim.factor_lr": 0.05}
+    if algorithm == "muon":
+        own["optim.muon_lr"] = 0.6
+    run = override(tiny(arch), {"optim.algorithm": algorithm, "optim.lr": 0.2, **own})
+    model = Transformer(run.model)
+    optimizer = build_optimizer(model, run.optim, steps=run.train.steps)
+    blocks = 3.0 if algorithm == "muon" else 1.0
+    found = {id(p): g for g in optimizer.param_groups for p in g["params"]}
+    assert len(found) == sum(1 for _ in model.parameters())
+    for name, p in model.named_parameters():
+        expected = 0.25 if p.ndim == 1 else {"E_input": 0.5, "E_output": 2.0}.get(name, blocks)
+        assert found[id(p)].get("relative_lr", 1.0) == pytest.approx(expected), name
+        assert found[id(p)]["lr"] == pytest.approx(0.2 * expected), name
+        decays = run.optim.weight_decay if p.ndim == 2 and arch == "gpt" else 0.0
+        assert found[id(p)]["weight_decay"] == decays, name
+
+
+def test_tied_embeddings_have_the_rate_of_the_input() -> None:
+    tied = override(tiny("ngpt"), {"model.tie_embeddings": True, "optim.input_lr": 1e-4})
+    optimizer = build_optimizer(model := Transformer(tied.model), tied.optim, steps=10)
+    (group,) = (g for g in optimizer.param_groups if g["relative_lr"] != 1)
+    assert [id(p) for p in group["params"]] == [id(model.E_input)]
+    with pytest.raises(UserError, match=r"optim\.output_lr has nothing to set .* optim\.input_lr"):
+        override(tied, {"optim.output_lr": 1e-4})
+
+
+def test_a_kinds_rate_is_what_moves_it(tmp_path: Path, dataset: TokenDataset) -> None:  # noqa: F811
+    """A run in which E_input all but rests differs from one without, and its E_input rests."""
+    run = override(tiny("ngpt"), {"optim.input_lr": 1e-12})
+    train(run, dataset, tmp_path / "rests")
+    model = load(tmp_path / "rests").model
+    prepare_torch(run.train.seed, deterministic=False)
+    begun = build_model(run, torch.device("cpu"))
+    assert torch.allclose(model.E_input, begun.E_input, atol=1e-6)
+    assert not torch.allclose(model.E_output, begun.E_output, atol=1e-3)
+
+
 # --- runs ----------------------------------------------------------------------------------------
 
 RECIPES: dict[str, dict[str, Any]] = {
@@ -246,6 +292,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         "optim.lr_groups": "nugpt",
         "optim.base_d_model": 8,
     },
+    "rates": {"optim.input_lr": 1e-3, "optim.output_lr": 4e-3, "optim.factor_lr": 3e-2},
 }
 
 

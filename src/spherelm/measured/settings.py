@@ -26,13 +26,21 @@ Fields = tuple[tuple[str, Any], ...]
 """Dotted names of a run's fields and their values, by name."""
 
 RATES = ("optim.lr", "optim.muon_lr")
+OF_KINDS = ("optim.input_lr", "optim.output_lr", "optim.factor_lr")
+"""Rates of kinds of parameters, where they have their own."""
 OPTIM = (
     *("schedule", "decay_share", "log_rho", "final_lr", "warmup_steps", "weight_decay"),
     *("beta2", "muon_momentum"),
 )
 NGPT_STARTS = ("model.alpha_attn.init", "model.alpha_mlp.init", "model.s_z.init")
 GPT_STARTS = ("model.init_std",)
-CHOSEN = (*RATES, *(f"optim.{name}" for name in OPTIM), *NGPT_STARTS, *GPT_STARTS)
+CHOSEN = (
+    *RATES,
+    *OF_KINDS,
+    *(f"optim.{name}" for name in OPTIM),
+    *NGPT_STARTS,
+    *GPT_STARTS,
+)
 """All fields that a choice is made of: the rates, and the recipe that they were tried with."""
 
 _SIZES = ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_mlp", "context")
@@ -126,6 +134,8 @@ def recipe_of(run: RunConfig) -> Fields:
         del fields["optim.log_rho"]
     if run.optim.algorithm != "muon":
         del fields["optim.muon_momentum"]
+    own = {name: getattr(run.optim, name.split(".")[1]) for name in OF_KINDS}
+    fields |= {name: lr for name, lr in own.items() if lr not in (None, run.optim.lr)}
     if run.model.arch == "ngpt":
         starts = {name: name.split(".")[1] for name in NGPT_STARTS}
         fields |= {name: run.model.resolve_scale(of).init for name, of in starts.items()}
@@ -143,11 +153,12 @@ def recipe_of(run: RunConfig) -> Fields:
 def unit(name: str, run: RunConfig) -> float:
     """What a field of the recipe is measured in, so that it carries over to another run.
 
-    The final rate is a share of the highest and the warmup one of the steps. alpha is "in order of
+    The final rate and those of kinds of parameters are shares of the highest, the warmup is one of
+    the steps. alpha is "in order of
     1/n_layers" (the paper; nuGPT, arXiv 2604.27077, has 0.05 / depth ratio, too), and GPT's
     deviation one of 1/sqrt(d_model), with which a matrix keeps the size of what it is applied to.
     """
-    if name == "optim.final_lr":
+    if name in ("optim.final_lr", *OF_KINDS):
         return run.optim.lr
     if name == "optim.warmup_steps":
         return run.train.steps

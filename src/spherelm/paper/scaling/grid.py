@@ -45,7 +45,22 @@ _TOGETHER = {
 }
 """Two values at once, of each arm."""
 _FROM = {"gpt-qk-muon": _QUICK}
-"""What the values that are tried at 92M tokens are added to; the other arms have their own."""
+"""What values are added to that are tried at 92M tokens, and rates of kinds; the other arms have
+their own."""
+
+
+KINDS = ("E_input", "E_output", "factors")
+"""Kinds of parameters that may want a rate of their own, beside the matrices of the blocks."""
+
+
+def _kinds() -> list[Point]:
+    """Rates of kinds of parameters, at 46M tokens: far below the arm's own, and above it."""
+    return [
+        Point(arm, 46, tuned=(*_FROM.get(arm, ()), (kind, share)))
+        for arm in reversed(LEADERS)
+        for kind in KINDS
+        for share in (0.25, 2.0)
+    ]
 
 
 def ladders(arm: str) -> Mapping[str, tuple[float, float]]:
@@ -129,6 +144,7 @@ def _queue() -> list[Point]:
             for name, values in ladders(arm).items()
             for value in values
         ),
+        *_kinds(),
         *(Point(arm, 92, tuned=paper) for arm, paper in _PAPER.items()),
         *(Point(arm, 46, tuned=values) for arm, values in _TOGETHER.items()),
         *_descent(),

@@ -45,10 +45,13 @@ TUNED = {
     "beta2": "optim.beta2",
     "momentum": "optim.muon_momentum",
     "final": "optim.final_lr",
+    "E_input": "optim.input_lr",
+    "E_output": "optim.output_lr",
+    "factors": "optim.factor_lr",
 }
 """Values that points change one at a time, each in the unit of `measured.settings`: the deviation
-in 1/sqrt(d_model), the warmup in steps of the run, the final rate in the highest, alpha (both of
-them) in 1/n_layers."""
+in 1/sqrt(d_model), the warmup in steps of the run, the final rate and those of kinds of parameters
+in the highest, alpha (both of them) in 1/n_layers."""
 
 
 @dataclass(frozen=True)
