@@ -177,7 +177,8 @@ def _queue() -> list[Point]:
         *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in LEADERS),
         # The one recipe that helped at 46M tokens, the best baseline alone, with what is best else.
         *(
-            dataclasses.replace(point, arm=f"{point.arm}-tied", lr=point.peak)
+            dataclasses.replace(point, arm=f"{point.arm}-tied", lr=point.peak, seed=seed)
+            for seed in range(3)
             for point in (*SEEDED[:2], *BEST_AT_184[:2])
         ),
     ]
