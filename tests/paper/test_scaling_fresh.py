@@ -59,15 +59,30 @@ def test_a_seed_that_another_setting_was_run_with_has_chosen(tmp_path: Path) -> 
     assert not [row for row in rows_of(tmp_path) if row[0] == "184M"]
 
 
+def unchosen(runs: Path, arm: str, rate: float, ahead: float) -> None:
+    """An arm with three seeds of the one setting that it was given."""
+    for millions in BUDGETS:
+        loss = LAW.loss(ahead * tokens(millions))
+        seeds(runs, Point(arm, millions, lr=rate), loss + 0.002, loss + 0.001, loss - 0.001)
+
+
 @pytest.mark.parametrize("arm", ["gpt", "ngpt"])
-def test_where_nothing_was_chosen_nothing_is_told(tmp_path: Path, arm: str) -> None:
-    """An arm that was given one setting has nothing to be lucky among."""
+def test_beside_one_that_was_chosen_stands_one_that_was_not(tmp_path: Path, arm: str) -> None:
+    """All seeds of an arm that was given one setting chose nothing; the other's first one did."""
     for each, rates in {"gpt": (2e-3, 4e-3), "ngpt": (4e-3, 8e-3)}.items():
         ahead = 2.0 if each == "ngpt" else 1.0
-        if each != arm:
-            lucky(tmp_path, each, rates, ahead, luck=0.0)
-            continue
-        for millions in BUDGETS:
-            loss = LAW.loss(ahead * tokens(millions))
-            seeds(tmp_path, Point(each, millions, lr=rates[0]), loss, loss, loss)
+        if each == arm:
+            unchosen(tmp_path, each, rates[0], ahead)
+        else:
+            lucky(tmp_path, each, rates, ahead, luck=LUCK)
+    rows = {row[0]: row for row in rows_of(tmp_path)}
+    assert rows["184M"][4] == "1, 2"
+    gpt, ngpt = LAW.loss(tokens(184)), LAW.loss(2 * tokens(184))
+    assert rows["184M"][6] == f"{ngpt - gpt:+.3f}"
+
+
+def test_where_nothing_was_chosen_nothing_is_told(tmp_path: Path) -> None:
+    """Arms that were given one setting have nothing to be lucky among."""
+    unchosen(tmp_path, "gpt", 2e-3, ahead=1.0)
+    unchosen(tmp_path, "ngpt", 4e-3, ahead=2.0)
     assert rows_of(tmp_path) == []

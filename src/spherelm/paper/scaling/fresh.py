@@ -25,9 +25,12 @@ _COLUMNS = ("model", "context", "tokens", "baseline", "loss", "arm", "seeds", *c
 def tables(records: Sequence[Record]) -> Iterator[str]:
     """One table, where a baseline and an nGPT have such seeds in common."""
     ends = Ends.of(records)
+    every = settings(records)
+    chosen = {best.key for best in ends.bests if len(every[best.key]) > 1}
     fresh = {best.key: best for best in chosen_by_others(ends.bests, records)}
     ends = Ends([fresh.get(best.key, best) for best in ends.bests], ends.noises)
-    rows = [row for pair in _pairs(list(fresh.values())) for row in _row(*pair, ends)]
+    pairs = (pair for pair in _pairs(list(fresh.values())) if chosen & {best.key for best in pair})
+    rows = [row for pair in pairs for row in _row(*pair, ends)]
     if rows:
         yield (
             "Seeds that chose nothing. A setting is chosen where it ends lowest, so it was lucky "
@@ -40,15 +43,15 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
 
 
 def chosen_by_others(bests: Sequence[Best], records: Sequence[Record]) -> Iterator[Best]:
-    """The best settings that were chosen among several, with those of their seeds alone that no
-    other setting of the arm has; without such seeds, none."""
+    """The best settings with those of their seeds alone that no other setting of the arm has: all
+    of them where there was no other to choose from; without such seeds, none."""
     every = settings(records)
     for best in bests:
         ours = {run.id for run in best.runs}
         others = (run for runs in every[best.key] for run in runs if run.id not in ours)
         chose = {run.config.train.seed for run in others}
         runs = tuple(run for run in best.runs if run.config.train.seed not in chose)
-        if chose and runs:
+        if runs:
             yield dataclasses.replace(best, runs=runs)
 
 
