@@ -158,6 +158,22 @@ def test_pairs_of_muon_that_diverged_are_counted() -> None:
     assert "(best of 3 pairs tried, 1 of which diverged)" in told(made)
 
 
+def test_rates_of_kinds_follow_the_rate() -> None:
+    """As shares of it; tied embeddings have no output that could have one."""
+    own = {"optim__input_lr": 4e-3, "optim__output_lr": 1e-3, "optim__factor_lr": 5e-4}
+    settings = made_up((a_run(optim__lr=2e-3), 3.7), (a_run(optim__lr=2e-3, **own), 3.6))
+    settings += sweep({184: {1e-3: 3.4, 2e-3: 3.5}}, optim__input_lr=None)
+    found = recommend(a_run(92), (), settings).run.optim
+    rates = (found.lr, found.input_lr, found.output_lr, found.factor_lr)
+    assert rates == pytest.approx((2e-3, 4e-3, 1e-3, 5e-4))
+    found = recommend(a_run(92), {"optim.input_lr"}, settings).run.optim
+    assert found.input_lr is None, "whatever is given stays"
+    tied = recommend(a_run(92, model__tie_embeddings=True), (), settings).run.optim
+    assert tied.output_lr is None
+    assert tied.input_lr == pytest.approx(4e-3)
+    assert recommend(a_run(184), (), settings).run.optim.input_lr is None
+
+
 # --- between and beyond numbers of tokens --------------------------------------------------------
 
 

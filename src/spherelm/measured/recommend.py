@@ -90,6 +90,8 @@ def recommend(
     values["optim.lr"] = lr
     if run.optim.algorithm == "muon" and ratio != 1:
         values["optim.muon_lr"] = _digits(lr * ratio)
+    if run.model.tie_embeddings:  # there is no E_output that could have a rate of its own
+        values.pop("optim.output_lr", None)
     fields = {name: values[name] for name in CHOSEN if name in values and name not in given}
     basis = Basis(
         best.page,
