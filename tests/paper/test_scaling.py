@@ -239,6 +239,22 @@ def test_a_change_is_told_beside_the_nearest_run_without_it(tmp_path: Path) -> N
     ]
 
 
+def test_a_run_that_diverged_before_it_was_evaluated_was_tried(tmp_path: Path) -> None:
+    """It has no loss to be ranked by, and counts among the settings that its arm was given."""
+    folder = tmp_path / "data" / "scaling"
+    high = Point("gpt", 92, lr=8e-3)
+    for point in (Point("gpt", 92), high, Point("ngpt", 92)):
+        made_up(folder, point, 3.9)
+    (folder / high.id / "metrics.jsonl").write_text("")
+    ended = {"finished": False, "diverged": True, "seconds": 3.0}
+    (folder / high.id / "result.json").write_text(json.dumps(ended))
+    page.redraw(tmp_path)
+    text = (tmp_path / page.PAGE).read_text()
+    assert "GPT: 2; nGPT: 1." in text
+    (row,) = [line for line in text.splitlines() if "| 0.008 | 0 | diverged | 3 |" in line]
+    assert row.startswith("| 8x512 | 4k | 92M | GPT |")
+
+
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no finished run"):
         page.redraw(tmp_path)
