@@ -208,6 +208,17 @@ def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> Non
     assert found.loss == pytest.approx(4.1)
 
 
+def test_two_settings_of_three_seeds_are_compared_on_all_three(tmp_path: Path) -> None:
+    """Although a third setting has the first seed alone."""
+    for lr, losses in ((4e-3, (3.97, 4.03, 4.03)), (8e-3, (3.98, 4.0, 4.02))):
+        for seed, loss in enumerate(losses):
+            made_up(tmp_path, Point("gpt", 92, lr=lr, seed=seed), loss)
+    made_up(tmp_path, Point("gpt", 92, lr=2e-3), 4.2)
+    (found,) = needed.Ends.of(store.read(tmp_path)).bests
+    assert {run.config.optim.lr for run in found.runs} == {8e-3}
+    assert found.loss == pytest.approx(4.0)
+
+
 @pytest.mark.parametrize(("alone", "lr"), [(3.97, 4e-3), (3.9, 2e-3)])
 def test_one_seed_wins_against_several_by_more_than_chance_alone(
     tmp_path: Path, alone: float, lr: float
