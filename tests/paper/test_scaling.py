@@ -17,6 +17,7 @@ from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
 from spherelm.paper.scaling import arms, grid, identity, needed, page
+from spherelm.paper.scaling.chance import noises
 from spherelm.paper.scaling.grid import GRID
 from spherelm.paper.scaling.point import SMALL, TOKENS_PER_STEP, Point
 from spherelm.plots import svg
@@ -24,6 +25,7 @@ from spherelm.plots import svg
 ROOT = Path(__file__).parents[2]
 LAW = fit.PowerLaw(E=2.5, A=90.0, b=0.25)
 BUDGETS = (46, 92, 184, 368)
+KINDS = ("E_input", "E_output", "factors")
 
 
 def made_up(folder: Path, point: Point, loss: float, finished: bool = True) -> None:
@@ -69,6 +71,23 @@ def test_the_baseline_is_not_handicapped() -> None:
         arm: {(p.millions, p.schedule) for p in GRID if p.arm == arm} for arm in ("gpt", "ngpt")
     }
     assert offered["gpt"] == offered["ngpt"]
+
+
+def test_a_kinds_rate_that_helped_is_tried_with_more_tokens() -> None:
+    """Of whatever arm: else only those whose changes are carried on would be tuned further."""
+    kept = store.read(ROOT / "docs" / "results" / "data" / "scaling")
+    losses = {record.id: record.loss for record in kept if record.finished}
+    by_chance = noises(kept)[PLACE].below(1)
+    offered = {(point.arm, point.millions, point.tuned) for point in GRID}
+    helped = 0
+    for point in GRID:
+        if point.millions == 46 and point.tuned and point.tuned[-1][0] in KINDS:
+            base = dataclasses.replace(point, tuned=point.tuned[:-1])
+            if losses.get(point.id, math.inf) < losses.get(base.id, 0.0) - by_chance:
+                helped += 1
+                longer = {(point.arm, millions, point.tuned) for millions in (92, 184)}
+                assert longer <= offered, point.id
+    assert helped
 
 
 def test_names_are_chosen_by_pattern() -> None:
