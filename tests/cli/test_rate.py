@@ -143,6 +143,31 @@ def test_a_rate_that_is_given_leaves_all_else_to_the_preset(tmp_path: Path, plan
         assert config["model"] == to_dict(run)["model"]
 
 
+def test_rates_of_kinds_follow_a_rate_that_a_tuned_model_is_given(
+    tmp_path: Path, plan: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They may have been chosen for the last run, and stand in its configuration as they are."""
+    last = ["train", "--out", str(tmp_path / "last"), *SMALL, "--lr", "8e-3"]
+    assert main([*last, "--optim.input-lr", "16e-3", "--optim.factor-lr", "2e-3"]) == 0
+    capsys.readouterr()
+    words = ["--init-from", str(tmp_path / "last"), "--data", str(DATA)]
+    rates = ("lr", "input_lr", "factor_lr")
+
+    def found(*more: str) -> tuple[list[float], str]:
+        config, said = plan(*words, *more)
+        return [config["optim"].get(name) for name in rates], said
+
+    assert found() == ([8e-3, 16e-3, 2e-3], "")
+    said = (
+        "in proportion to the last run's optim.lr: optim.input_lr 0.001, optim.factor_lr 0.000125"
+    )
+    assert found("--lr", "5e-4") == ([5e-4, 1e-3, 1.25e-4], f"{said}\n")
+    own, said = found("--lr", "5e-4", "--optim.input-lr", "3e-3")
+    assert own == [5e-4, 3e-3, 1.25e-4]
+    assert "input_lr" not in said
+    assert found("--preset", "ngpt-nano", "--lr", "5e-4") == ([5e-4, None, None], "")
+
+
 def test_the_values_of_a_preset_win(plan: Any) -> None:
     for words, preset in (
         (["--preset", "nano"], "ngpt-nano"),

@@ -174,6 +174,19 @@ def test_rates_of_kinds_follow_the_rate() -> None:
     assert recommend(a_run(184), (), settings).run.optim.input_lr is None
 
 
+def test_rates_of_another_rate_are_not_left_standing() -> None:
+    """A run that has rates of its own beside the one that is replaced: unless they are given."""
+    own = {"optim__lr": 1e-4, "optim__input_lr": 5e-5, "optim__muon_lr": 3e-4}
+    run = a_run(optim__algorithm="muon", **own)
+    settings = sweep({92: {2e-3: 3.4}}, optim__algorithm="muon")
+    found = recommend(run, (), settings)
+    optim = found.run.optim
+    assert (optim.lr, optim.input_lr, optim.muon_lr) == (2e-3, None, None)
+    assert "input_lr" not in told(found)
+    optim = recommend(run, {"optim.input_lr", "optim.muon_lr"}, settings).run.optim
+    assert (optim.lr, optim.input_lr, optim.muon_lr) == (2e-3, 5e-5, 3e-4)
+
+
 # --- between and beyond numbers of tokens --------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
 from spherelm.paper.scaling import arms, grid, identity, needed, page
+from spherelm.paper.scaling.chance import noises
 from spherelm.paper.scaling.grid import GRID
 from spherelm.paper.scaling.point import SMALL, TOKENS_PER_STEP, Point
 from spherelm.plots import svg
@@ -24,6 +25,7 @@ from spherelm.plots import svg
 ROOT = Path(__file__).parents[2]
 LAW = fit.PowerLaw(E=2.5, A=90.0, b=0.25)
 BUDGETS = (46, 92, 184, 368)
+KINDS = ("E_input", "E_output", "factors")
 
 
 def made_up(folder: Path, point: Point, loss: float, finished: bool = True) -> None:
@@ -69,6 +71,23 @@ def test_the_baseline_is_not_handicapped() -> None:
         arm: {(p.millions, p.schedule) for p in GRID if p.arm == arm} for arm in ("gpt", "ngpt")
     }
     assert offered["gpt"] == offered["ngpt"]
+
+
+def test_a_kinds_rate_that_helped_is_tried_with_more_tokens() -> None:
+    """Of whatever arm: else only those whose changes are carried on would be tuned further."""
+    kept = store.read(ROOT / "docs" / "results" / "data" / "scaling")
+    losses = {record.id: record.loss for record in kept if record.finished}
+    by_chance = noises(kept)[PLACE].below(1)
+    offered = {(point.arm, point.millions, point.tuned) for point in GRID}
+    helped = 0
+    for point in GRID:
+        if point.millions == 46 and point.tuned and point.tuned[-1][0] in KINDS:
+            base = dataclasses.replace(point, tuned=point.tuned[:-1])
+            if losses.get(point.id, math.inf) < losses.get(base.id, 0.0) - by_chance:
+                helped += 1
+                longer = {(point.arm, millions, point.tuned) for millions in (92, 184)}
+                assert longer <= offered, point.id
+    assert helped
 
 
 def test_names_are_chosen_by_pattern() -> None:
@@ -208,6 +227,17 @@ def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> Non
     assert found.loss == pytest.approx(4.1)
 
 
+def test_two_settings_of_three_seeds_are_compared_on_all_three(tmp_path: Path) -> None:
+    """Although a third setting has the first seed alone."""
+    for lr, losses in ((4e-3, (3.97, 4.03, 4.03)), (8e-3, (3.98, 4.0, 4.02))):
+        for seed, loss in enumerate(losses):
+            made_up(tmp_path, Point("gpt", 92, lr=lr, seed=seed), loss)
+    made_up(tmp_path, Point("gpt", 92, lr=2e-3), 4.2)
+    (found,) = needed.Ends.of(store.read(tmp_path)).bests
+    assert {run.config.optim.lr for run in found.runs} == {8e-3}
+    assert found.loss == pytest.approx(4.0)
+
+
 @pytest.mark.parametrize(("alone", "lr"), [(3.97, 4e-3), (3.9, 2e-3)])
 def test_one_seed_wins_against_several_by_more_than_chance_alone(
     tmp_path: Path, alone: float, lr: float
@@ -237,6 +267,22 @@ def test_a_change_is_told_beside_the_nearest_run_without_it(tmp_path: Path) -> N
         ["GPT, QK-norm, Muon, momentum 0.9", "init 0.45", "-0.020"],
         ["nGPT", "s_z 1, alpha 0.4", "+0.070"],
     ]
+
+
+def test_a_run_that_diverged_before_it_was_evaluated_was_tried(tmp_path: Path) -> None:
+    """It has no loss to be ranked by, and counts among the settings that its arm was given."""
+    folder = tmp_path / "data" / "scaling"
+    high = Point("gpt", 92, lr=8e-3)
+    for point in (Point("gpt", 92), high, Point("ngpt", 92)):
+        made_up(folder, point, 3.9)
+    (folder / high.id / "metrics.jsonl").write_text("")
+    ended = {"finished": False, "diverged": True, "seconds": 3.0}
+    (folder / high.id / "result.json").write_text(json.dumps(ended))
+    page.redraw(tmp_path)
+    text = (tmp_path / page.PAGE).read_text()
+    assert "GPT: 2; nGPT: 1." in text
+    (row,) = [line for line in text.splitlines() if "| 0.008 | 0 | diverged | 3 |" in line]
+    assert row.startswith("| 8x512 | 4k | 92M | GPT |")
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:

@@ -39,6 +39,14 @@ def test_two_budgets_give_a_straight_line_and_one_gives_nothing() -> None:
     assert fit.fit([(5e7, 4.0), (1e8, 4.1)]) is None  # it does not fall
 
 
+def test_a_curve_that_all_but_lies_flat_needs_more_than_can_be_told() -> None:
+    flat = {tokens(46): [4.0], tokens(92): [3.9999]}
+    assert fit.factor(flat, tokens(92), [3.6]) is None
+    law = fit.fit([(d, seeds[0]) for d, seeds in flat.items()])
+    assert law is not None
+    assert law.tokens(3.6) == math.inf
+
+
 @pytest.mark.parametrize("law", [LAW, BENT])
 @pytest.mark.parametrize("budgets", [BUDGETS, BUDGETS[:3]])
 def test_a_curve_needs_its_own_tokens_for_its_own_losses(

@@ -116,6 +116,24 @@ def test_a_factor_is_what_gpt_needs_over_what_ngpt_had() -> None:
         assert row["speed-up, median", "ours"] == pytest.approx((1.25 + 1.5) / 2, rel=1e-6)
 
 
+def test_where_there_is_no_factor_it_is_said_who_is_ahead() -> None:
+    """The median leaves such a budget out, which must not hide that nGPT lost there."""
+    far = dict(zip(BUDGETS, (0.5, 1.5, 1.25, 3.0), strict=True))
+
+    def losses(point: Point) -> list[float]:
+        tokens = NANO.job(point).tokens
+        return [LAW.loss(tokens if point.arch == "gpt" else tokens * far[point.budget])]
+
+    result = made("token-budget", NANO, losses)
+    rows = cells(result, "losses")
+    for first, last in zip(rows[::4], rows[3::4], strict=True):
+        assert first["speed-up", "ours"] is last["speed-up", "ours"] is None
+        assert first["which is", ""].endswith("nGPT is behind")
+        assert last["which is", ""].endswith("nGPT is ahead")
+    assert {row["budgets with a speed-up", ""] for row in cells(result, "speed-up")} == {2}
+    assert any("The median is of the budgets that have one" in note for note in result.notes)
+
+
 def test_without_gpts_runs_there_is_no_factor() -> None:
     result = made("token-budget", NANO, lambda point: [] if point.arch == "gpt" else [3.0])
     for row in cells(result, "losses"):

@@ -198,7 +198,12 @@ class _Base:
         note = None
         if WARMUP not in self.given:
             sections["optim"], note = self.with_warmup(flags)
-        return RunConfig(**sections), () if note is None else (note,)
+        notes: tuple[str, ...] = () if note is None else (note,)
+        if self.source is not None and (own := self.own_rates(flags.optim.lr)):
+            sections["optim"] = dataclasses.replace(sections["optim"], **own)
+            told = ", ".join(f"optim.{name} {rate:g}" for name, rate in own.items())
+            notes += (f"in proportion to {self.whose} optim.lr: {told}",)
+        return RunConfig(**sections), notes
 
     def _with_measured(self, sections: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
         """With the values that were measured best; a run that is gone on with keeps its own."""
@@ -211,6 +216,21 @@ class _Base:
             return override(run, recommend.taken_over(self.own, self.given)), ()
         made = recommend.recommend(run, self.given)
         return made.run, made.lines
+
+    def own_rates(self, lr: float) -> dict[str, float]:
+        """The last run's rates of Muon and of kinds of parameters, in proportion to another `lr`.
+
+        They may have been chosen for it, so that who names a lower rate does not know of them.
+        """
+        from spherelm.measured.settings import OF_KINDS
+
+        last, found = self.preset.optim, {}
+        for name in ("optim.muon_lr", *OF_KINDS):
+            field = name.removeprefix("optim.")
+            own = getattr(last, field)
+            if own is not None and name not in self.given and lr != last.lr:
+                found[field] = float(f"{own * lr / last.lr:.4g}")
+        return found
 
     def with_warmup(self, flags: TrainFlags) -> tuple[OptimConfig, str | None]:
         """The optimizer's settings with the warmup of the preset, and a remark if it is another.

@@ -39,7 +39,16 @@ from spherelm.config import RunConfig
 from spherelm.config_io import flatten, override, to_dict
 from spherelm.errors import UserError, shortened
 from spherelm.measured.basis import Basis, Better, Optimum, lines
-from spherelm.measured.settings import CHOSEN, Setting, Size, kind_of, measured, unit
+from spherelm.measured.settings import (
+    CHOSEN,
+    OF_KINDS,
+    RATES,
+    Setting,
+    Size,
+    kind_of,
+    measured,
+    unit,
+)
 
 ONE_RATE = 2.0
 """Doublings: as far as 1k is from 4k context."""
@@ -86,12 +95,14 @@ def recommend(
     if "optim.lr" in given:
         lr = run.optim.lr
     with_rate = override(run, {"optim.lr": lr, "optim.warmup_steps": 0})
-    values = {name: _absolute(name, value, with_rate) for name, value in best.recipe}
+    # Rates of their own that nobody has named belong to another `optim.lr`.
+    values: dict[str, Any] = dict.fromkeys((*RATES, *OF_KINDS))
+    values |= {name: _absolute(name, value, with_rate) for name, value in best.recipe}
     values["optim.lr"] = lr
     if run.optim.algorithm == "muon" and ratio != 1:
         values["optim.muon_lr"] = _digits(lr * ratio)
     if run.model.tie_embeddings:  # there is no E_output that could have a rate of its own
-        values.pop("optim.output_lr", None)
+        values["optim.output_lr"] = None
     fields = {name: values[name] for name in CHOSEN if name in values and name not in given}
     basis = Basis(
         best.page,

@@ -154,9 +154,9 @@ def unit(name: str, run: RunConfig) -> float:
     """What a field of the recipe is measured in, so that it carries over to another run.
 
     The final rate and those of kinds of parameters are shares of the highest, the warmup is one of
-    the steps. alpha is "in order of
-    1/n_layers" (the paper; nuGPT, arXiv 2604.27077, has 0.05 / depth ratio, too), and GPT's
-    deviation one of 1/sqrt(d_model), with which a matrix keeps the size of what it is applied to.
+    the steps. alpha is "in order of 1/n_layers" (the paper; nuGPT, arXiv 2604.27077, has 0.05 /
+    depth ratio, too), and GPT's deviation one of 1/sqrt(d_model), with which a matrix keeps the
+    size of what it is applied to.
     """
     if name in ("optim.final_lr", *OF_KINDS):
         return run.optim.lr

@@ -2,7 +2,8 @@
 
 A step of Adam is about as large as its rate in every component, whatever the gradient. What moves
 along with what else is decided here: rows of E_input and E_output have components of about
-1/sqrt(d_model) on the sphere, and the factors are stored at that size, too.
+1/sqrt(d_model) on the sphere, and factors are stored at that size, too, but for s_u, s_nu and a
+GPT's gains, which are stored at 1.
 """
 
 from __future__ import annotations

@@ -52,8 +52,11 @@ class PowerLaw:
         return self.E + self.A * tokens**-self.b
 
     def tokens(self, loss: float) -> float:
-        """Where the law reaches `loss`; infinite where it never does."""
-        return (self.A / (loss - self.E)) ** (1 / self.b) if loss > self.E else math.inf
+        """Where the law reaches `loss`; infinite where it never does, or beyond all numbers."""
+        try:
+            return (self.A / (loss - self.E)) ** (1 / self.b) if loss > self.E else math.inf
+        except OverflowError:  # of a curve that all but lies flat
+            return math.inf
 
 
 def fit(points: Sequence[tuple[float, float]]) -> PowerLaw | None:

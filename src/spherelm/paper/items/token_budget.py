@@ -45,7 +45,9 @@ def _make(bench: Workbench) -> Result:
             tokens = bench.size.job(point).tokens
             theirs = reported.PRINTED_LOSS if point == reported.PRINTED else None
             losses = ends["gpt"].get(tokens), ends["ngpt"].get(tokens), theirs
-            needs = _factor(found[tokens], ends["gpt"]) if tokens in found else _DIVERGED
+            needs = _DIVERGED
+            if tokens in found:
+                needs = _factor(found[tokens], ends["gpt"], ends["ngpt"][tokens])
             rows.append([*names, tokens, *losses, *needs])
     columns = [
         Column("model"),
@@ -66,7 +68,9 @@ def _make(bench: Workbench) -> Result:
         [
             "The speed-up is the tokens that GPT needs for the loss at which nGPT ends, by a law "
             "E + A·D^−b fitted to the ends of GPT's finished runs, over nGPT's tokens. One seed a "
-            "run, so small differences are not to be believed.",
+            "run, so small differences are not to be believed. The median is of the budgets that "
+            "have one: where nGPT diverged, or ended too far below GPT's runs or above them, there "
+            "is none, and the row says which.",
             "Of its final losses the paper prints one, in its ablation tables, and of its budgets "
             "100k and 200k iterations; 25k and 50k are ours.",
         ],
@@ -111,10 +115,14 @@ def _ends(bench: Workbench, model: Model, context: Context) -> dict[Arch, dict[i
     }
 
 
-def _factor(found: fit.Factor | None, gpt: Mapping[int, float]) -> list[Cell]:
-    """Tokens that GPT needs, the speed-up, and where on GPT's curve that is."""
+def _factor(found: fit.Factor | None, gpt: Mapping[int, float], loss: float) -> list[Cell]:
+    """Tokens that GPT needs for nGPT's `loss`, the speed-up, and where on GPT's curve that is."""
     if found is None:
-        return [None, None, "too far from GPT's runs, or no fit"]
+        if len(gpt) > 1 and loss < min(gpt.values()):
+            return [None, None, "too far beyond GPT's runs: nGPT is ahead"]
+        if len(gpt) > 1 and loss > max(gpt.values()):
+            return [None, None, "too far before GPT's runs: nGPT is behind"]
+        return [None, None, "no fit"]
     if found.needed < min(gpt):
         how = "before GPT's smallest budget"
     else:

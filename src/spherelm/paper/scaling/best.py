@@ -47,18 +47,26 @@ def _best(tried: Sequence[Sequence[Record]], noise: Noise | None) -> Sequence[Re
     """Of settings with several seeds each the best one, on the seeds that all of them have; but one
     with more seeds where no more than chance is between the two.
 
-    One lucky run must not win against the mean of three.
+    One lucky run must not win against the mean of three, nor a mean of three for one lucky run of
+    them: settings with as many seeds are compared on all that they share.
     """
-    shared = set.intersection(*({r.config.train.seed for r in seeds} for seeds in tried))
+    losses, seeds = _losses(tried)
+    chance = 0.0 if noise is None else noise.below(max(1, seeds))
+    near = [runs for runs, loss in zip(tried, losses, strict=True) if loss <= min(losses) + chance]
+    most = max(map(len, near))
+    known = [runs for runs in near if len(runs) == most]
+    losses, _ = _losses(known)
+    return known[losses.index(min(losses))]
 
-    def loss(seeds: Sequence[Record]) -> float:
-        alike = [r.loss for r in seeds if r.config.train.seed in shared]
-        return statistics.fmean(alike or [r.loss for r in seeds])
 
-    lowest = min(map(loss, tried))
-    chance = 0.0 if noise is None else noise.below(max(1, len(shared)))
-    near = [seeds for seeds in tried if loss(seeds) <= lowest + chance]
-    return min(near, key=lambda seeds: (-len(seeds), loss(seeds)))
+def _losses(tried: Sequence[Sequence[Record]]) -> tuple[list[float], int]:
+    """The mean of each setting over the seeds that all of them have, and how many these are; over
+    its own, where there are none."""
+    shared = set.intersection(*({r.config.train.seed for r in runs} for runs in tried))
+    alike = (
+        [r.loss for r in runs if r.config.train.seed in shared or not shared] for runs in tried
+    )
+    return list(map(statistics.fmean, alike)), len(shared)
 
 
 def best_settings(records: Sequence[Record], noises: Noises) -> list[Best]:

@@ -49,18 +49,19 @@ _FROM = {"gpt-qk-muon": _QUICK}
 their own."""
 
 
-KINDS = ("E_input", "E_output", "factors")
+_KINDS = ("E_input", "E_output", "factors")
 """Kinds of parameters that may want a rate of their own, beside the matrices of the blocks."""
 
 
 def _kinds() -> list[Point]:
-    """Rates of kinds of parameters: at 46M tokens far below the arm's own, and above it; with more
-    the lower one of the factors, which alone cost nGPT nothing there, and whose doubled rate was
-    what made it end high."""
-    tried = [(46, kind, share) for kind in KINDS for share in (0.25, 2.0)]
+    """Rates of kinds of parameters: at 46M tokens far below the arm's own, and above it. With more
+    the higher one of E_input, the only one that helped there, and the lower one of the factors,
+    which alone cost nGPT nothing, and whose doubled rate was what made it end high."""
+    tried = [(46, kind, share) for kind in _KINDS for share in (0.25, 2.0)]
+    longer = [(m, *of) for of in (("E_input", 2.0), ("factors", 0.25)) for m in (92, 184)]
     return [
         Point(arm, millions, tuned=(*_FROM.get(arm, ()), (kind, share)))
-        for millions, kind, share in (*tried, (92, "factors", 0.25), (184, "factors", 0.25))
+        for millions, kind, share in (*tried, *longer)
         for arm in reversed(LEADERS)
     ]
 

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from spherelm.paper.scaling import times
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.identity import place, place_of, settings, variant_of
+from spherelm.paper.scaling.identity import (
+    arm_of,
+    place,
+    place_of,
+    setting_of,
+    size_of,
+    variant_of,
+)
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.words import RUN, cells, thousands
 from spherelm.paper.store import Record
@@ -23,21 +30,30 @@ def runs(records: Sequence[Record]) -> Iterator[str]:
     yield "Every run, best first within its context and budget:"
 
     def rank(r: Record) -> tuple[Any, ...]:
-        return *place_of(r.config), r.tokens, not r.finished, r.curve[-1:][0][1:]
+        return *place_of(r.config), r.tokens, not r.finished, [loss for _, loss in r.curve[-1:]]
 
     shown = sorted((r for r in records if not variant_of(r.id)), key=rank)
-    ends = [f"{r.loss:.3f}" if r.finished else "did not finish" for r in shown]
-    rows = ([*cells(r), end, f"{r.seconds:.0f}"] for r, end in zip(shown, ends, strict=True))
+    rows = ([*cells(r), _end(r), f"{r.seconds:.0f}"] for r in shown)
     yield markdown.table((*RUN, "final loss", "steps, s"), rows)
 
 
+def _end(record: Record) -> str:
+    if record.finished:
+        return f"{record.loss:.3f}"
+    return "diverged" if record.diverged else "did not finish"
+
+
 def _tried(records: Sequence[Record]) -> Iterator[str]:
-    """How many settings each arm was given: the more, the better its best one."""
-    counts: dict[tuple[str, int], Counter[str]] = {}
-    for (arm, size, context, _), each in settings(records).items():
-        counts.setdefault((size, context), Counter())[arm] += len(each)
-    for (size, context), found in sorted(counts.items(), key=lambda count: place(*count[0])):
-        told = "; ".join(f"{ARMS[arm].title}: {found[arm]}" for arm in ARMS if found[arm])
+    """How many settings each arm was given, also those that diverged: the more, the better its
+    best one."""
+    tried: dict[tuple[str, int], dict[str, set[str]]] = {}
+    for record in records:
+        arm, variant = arm_of(record.config), variant_of(record.id)
+        if (record.finished or record.diverged) and ARMS[arm].compared and not variant:
+            where = size_of(record.config), record.config.model.context
+            tried.setdefault(where, defaultdict(set))[arm].add(setting_of(record.id)[0])
+    for (size, context), found in sorted(tried.items(), key=lambda each: place(*each[0])):
+        told = "; ".join(f"{ARMS[arm].title}: {len(found[arm])}" for arm in ARMS if arm in found)
         yield f"Settings that were tried at {size} and {thousands(context)}, seeds apart. {told}."
 
 
