@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -86,6 +87,7 @@ def main(argv: list[str]) -> int:
     if flags.model.arch == "gpt" and "model.qk_norm" in given(argv):
         raise UserError("--model.qk-norm is nGPT's; GPT's is --model.gpt-qk-norm")
     run, notes = base.run(flags)
+    notes += _rates_that_stay(base.config.optim, run.optim, given(argv))
     cpu_isa.before_products(run.train.precision, run.train.device)
 
     from spherelm.data.open import open_dataset
@@ -107,6 +109,18 @@ def main(argv: list[str]) -> int:
 
 def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(RunConfig)}
+
+
+def _rates_that_stay(
+    before: OptimConfig, now: OptimConfig, told: Collection[str]
+) -> tuple[str, ...]:
+    """A remark on the rates of a file or of the last run that --lr has not moved."""
+    own = ("muon_lr", "input_lr", "output_lr", "factor_lr")
+    kept = [n for n in own if getattr(now, n) is not None and f"optim.{n}" not in told]
+    if "optim.lr" not in told or before.lr == now.lr or not kept:
+        return ()
+    values = ", ".join(f"optim.{name} {getattr(now, name):g}" for name in kept)
+    return (f"--lr sets {now.lr:g} in place of {before.lr:g}, but not {values}",)
 
 
 def _plan(
