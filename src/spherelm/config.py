@@ -72,7 +72,8 @@ class OptimConfig:
     """The largest angle, in radians, by which a step at the highest rate may turn a vector of a
     block; in proportion at lower rates (nGPT; arXiv 2608.01284). Unset: no such limit."""
     lr_groups: RateGroups = "one"
-    """one rate for all, or nugpt: by kind of parameter, width and steps (arXiv 2604.27077)."""
+    """one rate for all, or nugpt: by kind of parameter, width and steps (arXiv 2604.27077), which
+    multiplies the rates above, too."""
     base_d_model: int | None = None
     """Width at which lr was tuned, for lr_groups = nugpt. Unset: the model's own."""
     base_steps: int | None = None
