@@ -12,7 +12,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spherelm import ModelConfig, RunConfig, presets
-from spherelm.config import Algorithm, DataConfig, OptimConfig, ParallelConfig, TrainConfig
+from spherelm.config import (
+    OWN_RATES,
+    Algorithm,
+    DataConfig,
+    OptimConfig,
+    ParallelConfig,
+    TrainConfig,
+)
 from spherelm.config_io import from_dict, merge, override, read_toml, to_dict, to_toml
 from spherelm.errors import UserError
 from spherelm.ops.names import AttentionBackend
@@ -41,7 +48,6 @@ def switches(*names: str) -> list[tuple[str, Any]]:
     return [(name, value) for name in names for value in (0, "yes", None)]
 
 
-OWN_RATES = ("muon_lr", "input_lr", "output_lr", "factor_lr")
 MISTAKES: dict[type, list[tuple[str, Any]]] = {
     OptimConfig: [
         *positive("lr", "eps", "decay_share", "log_rho", "gate_exponent", "gate_eps"),

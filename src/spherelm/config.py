@@ -18,6 +18,8 @@ WeightStorage = Literal["fp32", "bf16"]
 Schedule = Literal["cosine", "linear", "wsd", "log"]
 Algorithm = Literal["adamw", "muon", "gated_adamw"]
 RateGroups = Literal["one", "nugpt"]
+OWN_RATES = ("muon_lr", "input_lr", "output_lr", "factor_lr")
+"""Rates in place of `lr` for some of the parameters: of Muon, and of kinds of parameters."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,8 @@ class OptimConfig:
     """The largest angle, in radians, by which a step at the highest rate may turn a vector of a
     block; in proportion at lower rates (nGPT; arXiv 2608.01284). Unset: no such limit."""
     lr_groups: RateGroups = "one"
-    """one rate for all, or nugpt: by kind of parameter, width and steps (arXiv 2604.27077)."""
+    """one rate for all, or nugpt: by kind of parameter, width and steps (arXiv 2604.27077), which
+    multiplies the rates above, too."""
     base_d_model: int | None = None
     """Width at which lr was tuned, for lr_groups = nugpt. Unset: the model's own."""
     base_steps: int | None = None

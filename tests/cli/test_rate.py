@@ -203,3 +203,16 @@ def test_a_run_that_is_gone_on_with_keeps_its_values(
     assert after == override(before, {"train.steps": 3})
     assert main([word for word in argv if word not in ("--resume", "auto")] + ["--force"]) == 0
     assert f"{CHOSE}0.5" in capsys.readouterr().err  # a new run
+
+
+def test_rates_that_another_rate_does_not_move_are_told(tmp_path: Path, plan: Any) -> None:
+    """Else a run that goes on with a hundredth of the rate would have E_input's as it was."""
+    file = tmp_path / "file.toml"
+    file.write_text("[optim]\nlr = 0.01\ninput_lr = 0.02\nfactor_lr = 0.005\n")
+    words = ["--data", str(DATA), "--config", str(file), "--lr", "1e-4"]
+    config, said = plan(*words)
+    assert "--lr sets 0.0001 in place of 0.01, but not optim.input_lr 0.02, " in said
+    assert config["optim"]["input_lr"] == 0.02
+    assert "but not optim.input_lr 0.02\n" in plan(*words, "--optim.factor-lr", "5e-3")[1]
+    for quiet in ([*words[:-1], "1e-2"], words[:-2]):
+        assert "but not" not in plan(*quiet)[1]

@@ -244,6 +244,12 @@ def test_what_is_no_tokenizer_is_refused(
     assert "\n" not in str(caught.value)
 
 
+def test_a_run_in_place_of_its_tokenizer_is_told_where_that_is(tmp_path: Path) -> None:
+    ByteTokenizer().save(tmp_path / "run" / "tokenizer")
+    with pytest.raises(UserError, match=r"did you mean '.*/run/tokenizer'\?$"):
+        load_tokenizer(tmp_path / "run")
+
+
 def test_a_hub_name_without_network_is_refused_in_one_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

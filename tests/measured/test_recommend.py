@@ -159,7 +159,7 @@ def test_pairs_of_muon_that_diverged_are_counted() -> None:
 
 
 def test_rates_of_kinds_follow_the_rate() -> None:
-    """As shares of it; tied embeddings have no output that could have one."""
+    """As shares of it, but for a tied matrix: it is not the E_input they were tried with."""
     own = {"optim__input_lr": 4e-3, "optim__output_lr": 1e-3, "optim__factor_lr": 5e-4}
     settings = made_up((a_run(optim__lr=2e-3), 3.7), (a_run(optim__lr=2e-3, **own), 3.6))
     settings += sweep({184: {1e-3: 3.4, 2e-3: 3.5}}, optim__input_lr=None)
@@ -169,8 +169,12 @@ def test_rates_of_kinds_follow_the_rate() -> None:
     found = recommend(a_run(92), {"optim.input_lr"}, settings).run.optim
     assert found.input_lr is None, "whatever is given stays"
     tied = recommend(a_run(92, model__tie_embeddings=True), (), settings).run.optim
-    assert tied.output_lr is None
-    assert tied.input_lr == pytest.approx(4e-3)
+    assert (tied.input_lr, tied.output_lr) == (None, None)
+    assert tied.factor_lr == pytest.approx(5e-4)
+    alike = made_up((a_run(optim__input_lr=16e-3, model__tie_embeddings=True), 3.5))
+    tied = recommend(a_run(92, model__tie_embeddings=True), (), alike).run.optim
+    assert tied.input_lr == pytest.approx(16e-3)
+    assert recommend(a_run(92), (), alike).run.optim.input_lr is None
     assert recommend(a_run(184), (), settings).run.optim.input_lr is None
 
 

@@ -164,6 +164,16 @@ def test_a_run_that_somebody_stopped_is_left_and_not_a_result(tmp_path: Path) ->
     assert store.has(tmp_path / "records", "long")
 
 
+def test_a_run_that_failed_is_named_with_its_log(tmp_path: Path) -> None:
+    one = runner(tmp_path, workers=1)
+    (job,) = one.jobs
+    one.jobs = [Job("long", override(job.config, {"model.context": 10**7}))]
+    log = tmp_path / "long.log"
+    with pytest.raises(UserError, match=f"^long failed; see {re.escape(str(log))}$"):
+        one.run()
+    assert "too few for one context" in log.read_text()
+
+
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_record_that_lost_its_end_is_refused(kept: int, tmp_path: Path) -> None:
     """Else an earlier loss would stand for that at the end."""

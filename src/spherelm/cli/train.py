@@ -8,12 +8,20 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from spherelm import cpu_isa, presets
-from spherelm.config import DataConfig, OptimConfig, ParallelConfig, RunConfig, TrainConfig
+from spherelm.config import (
+    OWN_RATES,
+    DataConfig,
+    OptimConfig,
+    ParallelConfig,
+    RunConfig,
+    TrainConfig,
+)
 from spherelm.config_io import flatten, override, read_toml, toml_values
 from spherelm.distributed import launcher
 from spherelm.errors import UserError
@@ -86,6 +94,7 @@ def main(argv: list[str]) -> int:
     if flags.model.arch == "gpt" and "model.qk_norm" in given(argv):
         raise UserError("--model.qk-norm is nGPT's; GPT's is --model.gpt-qk-norm")
     run, notes = base.run(flags)
+    notes += _rates_that_stay(base.config.optim, run.optim, given(argv))
     cpu_isa.before_products(run.train.precision, run.train.device)
 
     from spherelm.data.open import open_dataset
@@ -107,6 +116,21 @@ def main(argv: list[str]) -> int:
 
 def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
     return {f.name: getattr(config, f.name) for f in dataclasses.fields(RunConfig)}
+
+
+def _rates_that_stay(
+    before: OptimConfig, now: OptimConfig, told: Collection[str]
+) -> tuple[str, ...]:
+    """A remark on the rates of a file that --lr has not moved."""
+    stay = {
+        f"optim.{name}": rate
+        for name in OWN_RATES
+        if (rate := getattr(now, name)) is not None and rate == getattr(before, name)
+    }
+    values = ", ".join(f"{name} {rate:g}" for name, rate in stay.items() if name not in told)
+    if "optim.lr" not in told or before.lr == now.lr or not values:
+        return ()
+    return (f"--lr sets {now.lr:g} in place of {before.lr:g}, but not {values}",)
 
 
 def _plan(
@@ -222,14 +246,11 @@ class _Base:
 
         They may have been chosen for it, so that who names a lower rate does not know of them.
         """
-        from spherelm.measured.settings import OF_KINDS
-
         last, found = self.preset.optim, {}
-        for name in ("optim.muon_lr", *OF_KINDS):
-            field = name.removeprefix("optim.")
-            own = getattr(last, field)
-            if own is not None and name not in self.given and lr != last.lr:
-                found[field] = float(f"{own * lr / last.lr:.4g}")
+        for name in OWN_RATES:
+            own = getattr(last, name)
+            if own is not None and f"optim.{name}" not in self.given and lr != last.lr:
+                found[name] = float(f"{own * lr / last.lr:.4g}")
         return found
 
     def with_warmup(self, flags: TrainFlags) -> tuple[OptimConfig, str | None]:

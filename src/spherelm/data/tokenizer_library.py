@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from spherelm import records
 from spherelm.data import hub
 from spherelm.data.byte_level import END_OF_TEXT
-from spherelm.data.tokenizer import FileTokenizer, bytes_of_piece, fingerprint_of
+from spherelm.data.tokenizer import DESCRIPTION, FileTokenizer, bytes_of_piece, fingerprint_of
 from spherelm.errors import UserError, first_line, or_say, package
 
 USUAL_ENDS = (END_OF_TEXT, "<|end_of_text|>", "</s>", "<eos>", "[SEP]")
@@ -79,6 +79,9 @@ class LibraryTokenizer(FileTokenizer):
         for path in sorted(folder.iterdir()):
             if (pair := _gpt2_pair(path)) is not None:
                 return cls(_gpt2_content(*pair), name, end_of_document)
+        own = folder / "tokenizer"
+        if (own / DESCRIPTION).is_file():  # a run, or a folder of tokens
+            raise UserError(f"{folder} holds no tokenizer itself; did you mean {str(own)!r}?")
         raise UserError(
             f"{folder} holds no tokenizer: tokenizer.json, tokenizer.model, or GPT-2's "
             "encoder.json and vocab.bpe"

@@ -54,6 +54,7 @@ ONE_RATE = 2.0
 """Doublings: as far as 1k is from 4k context."""
 BY_CHANCE = 0.05
 """What two runs of the study may differ by that have nothing but their seeds between them."""
+TIED = "model.tie_embeddings"
 LARGEST_ALPHA = 0.5
 """Beyond it a block's output would count more than the state that it updates."""
 
@@ -101,14 +102,15 @@ def recommend(
     values["optim.lr"] = lr
     if run.optim.algorithm == "muon" and ratio != 1:
         values["optim.muon_lr"] = _digits(lr * ratio)
-    if run.model.tie_embeddings:  # there is no E_output that could have a rate of its own
-        values["optim.output_lr"] = None
+    unlike = _differing(kind, kind_of(run))
+    if TIED in unlike:  # the tied matrix is both: what was measured of one of two is not of it
+        values |= dict.fromkeys(("optim.input_lr", "optim.output_lr"))
     fields = {name: values[name] for name in CHOSEN if name in values and name not in given}
     basis = Basis(
         best.page,
         best.size,
         around,
-        _differing(kind, kind_of(run)),
+        unlike,
         dict(best.recipe)["optim.schedule"],
         None if "optim.algorithm" in given else _better(settings, best),
     )

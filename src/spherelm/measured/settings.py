@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from spherelm import records
-from spherelm.config import RunConfig
+from spherelm.config import OWN_RATES, RunConfig
 from spherelm.config_io import flatten, to_dict
 from spherelm.model.flops import count_parameters
 
@@ -26,7 +26,7 @@ Fields = tuple[tuple[str, Any], ...]
 """Dotted names of a run's fields and their values, by name."""
 
 RATES = ("optim.lr", "optim.muon_lr")
-OF_KINDS = ("optim.input_lr", "optim.output_lr", "optim.factor_lr")
+OF_KINDS = tuple(f"optim.{name}" for name in OWN_RATES if name != "muon_lr")
 """Rates of kinds of parameters, where they have their own."""
 OPTIM = (
     *("schedule", "decay_share", "log_rho", "final_lr", "warmup_steps", "weight_decay"),

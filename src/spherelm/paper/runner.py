@@ -27,7 +27,7 @@ from spherelm.config_io import override, to_toml
 from spherelm.console import counted, format_seconds
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.open import open_dataset
-from spherelm.errors import UserError
+from spherelm.errors import UserError, some
 from spherelm.model.flops import flops_per_token
 from spherelm.paper import store
 from spherelm.runs.run_dir import RunDir
@@ -104,7 +104,8 @@ class Runner:
             finally:
                 self._stop()
         if failed:
-            raise UserError(f"{', '.join(failed)} failed; see {self.out}/ID.log")
+            logs = some([self.out / f"{name}.log" for name in failed])
+            raise UserError(f"{', '.join(failed)} failed; see {logs}")
         return len(queue) + self._stopped
 
     def is_done(self, job: Job) -> bool:
