@@ -43,6 +43,8 @@ def _arc_easy(folder: Path) -> Iterator[Example]:
         choices, gold = row["choices"], row["gold"]
         if not 0 <= gold < len(choices):
             raise UserError(f"{where}: gold must be the index of a choice, not {gold}")
+        if "" in choices:
+            raise UserError(f"{where}: a choice is empty")
         labels = [chr(ord("A") + i) for i in range(len(choices))]
         asked = {"text": choices, "label": labels}
         yield {"question": row["question"], "choices": asked, "answerKey": labels[gold]}
@@ -50,7 +52,9 @@ def _arc_easy(folder: Path) -> Iterator[Example]:
 
 def _hellaswag(folder: Path) -> Iterator[Example]:
     kinds = {"activity_label": str, "ctx_a": str, "ctx_b": str, "endings": list, "label": str}
-    for _, row in _json_examples(folder / "hellaswag_val.jsonl", **kinds):
+    for where, row in _json_examples(folder / "hellaswag_val.jsonl", **kinds):
+        if row["label"] not in map(str, range(len(row["endings"]))):
+            raise UserError(f"{where}: label must be the index of an ending, not {row['label']!r}")
         yield row
 
 
@@ -125,7 +129,10 @@ def _lines(file: Path) -> list[str]:
 
 
 def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:
-    """Where each line stands, and its fields of these names, each of the type asked for."""
+    """Where each line stands, and its fields of these names, each of the type asked for.
+
+    A list is one of texts. JSON can spell half a character, which no tokenizer takes.
+    """
     for number, line in enumerate(_lines(file), 1):
         where = f"{file} line {number}"
         try:
@@ -139,7 +146,15 @@ def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:
                 raise UserError(f"{where} lacks the field {name!r}")
             if not isinstance(row[name], kind):
                 raise UserError(f"{where}: {name} must be a {kind.__name__}, not {row[name]!r}")
+            texts = row[name] if kind is list else [row[name]] if kind is str else []
+            for text in texts:
+                if not isinstance(text, str) or not _is_utf8(text):
+                    raise UserError(f"{where}: {text!a} in {name} is not a text")
         yield where, {name: row[name] for name in kinds}
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 @dataclass(frozen=True)
