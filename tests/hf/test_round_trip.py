@@ -186,6 +186,21 @@ def test_a_cut_file_is_refused_even_without_a_checksum(exported: Path, keep: int
         load_model(exported)
 
 
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_tensor_of_another_shape_is_named(fold: bool, tmp_path: Path) -> None:
+    """Of none or of no columns, too, which has neither rows nor factors to take."""
+    run = write_run(tmp_path / "run", byte_model(n_layers=1))
+    exported = export_to_hf(run, tmp_path / "hf", fold=fold)
+    (exported / RECORD).unlink()
+    file = exported / "model.safetensors"
+    sound = load_file(file)
+    for name, tensor in sound.items():
+        for other in (tensor.flatten()[0].clone(), tensor[:, :0].clone(), tensor[None].clone()):
+            save_file({**sound, name: other}, file, metadata={"format": "pt"})
+            with pytest.raises(UserError, match=f"{name} has the shape .* does not fit"):
+                load_model(exported)
+
+
 def test_a_missing_tokenizer_is_named(exported: Path, tmp_path: Path) -> None:
     for name in ("tokenizer.json", "spherelm-tokenizer.json"):
         (exported / name).unlink()
