@@ -77,7 +77,12 @@ def test_punctuation_after_a_pronoun_closes_up(tmp_path: Path) -> None:
         ("lambada_openai", "lambada_test.jsonl", '{"text": 3}', "text must be a str, not 3"),
         ("lambada_openai", "lambada_test.jsonl", "[]", "line 1 is not a JSON object"),
         ("lambada_openai", "lambada_test.jsonl", "", "is empty"),
-        ("lambada_openai", "lambada_test.jsonl", r'{"text": "a \ud800"}', "in text is not a text"),
+        (
+            "lambada_openai",
+            "lambada_test.jsonl",
+            r'{"text": "a \ud800"}',
+            "line 1 holds half a char",
+        ),
         (
             "arc_easy",
             "arc_easy_test.jsonl",
@@ -88,7 +93,13 @@ def test_punctuation_after_a_pronoun_closes_up(tmp_path: Path) -> None:
             "arc_easy",
             "arc_easy_test.jsonl",
             '{"question": "?", "choices": ["a", ""], "gold": 0}',
-            "a choice is empty",
+            "line 1: '' in choices is not a text",
+        ),
+        (
+            "winogrande",
+            "winogrande_xl_dev.jsonl",
+            '{"sentence": "a _", "option1": "a", "option2": "", "answer": "1"}',
+            "needs a blank .*, two options",
         ),
         ("hellaswag", "hellaswag_val.jsonl", '{"label": "0"}', "lacks the field 'activity_label'"),
         *(
