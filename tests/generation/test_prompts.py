@@ -207,6 +207,20 @@ def test_somebody_at_a_terminal(run: Path) -> None:
         terminal.close()
 
 
+@pytest.mark.skipif(importlib.util.find_spec("pty") is None, reason="this system has no pty")
+def test_what_is_not_utf8_is_refused_and_asked_again(run: Path) -> None:
+    """As bytes of another encoding, pasted."""
+    terminal = Terminal(str(run), *SHORT)
+    try:
+        terminal.until(lambda shown: shown.endswith(b"> "))
+        terminal.type(b"caf\xff\n")
+        terminal.until(asks_again)
+        terminal.type(b"\x04")
+        assert terminal.process.wait(20) == 0
+    finally:
+        terminal.close()
+
+
 def test_a_terminal_that_hangs_up_ends_it(run: Path) -> None:
     """As when a window is closed: no process is left behind."""
     terminal = Terminal(str(run), *SHORT)
