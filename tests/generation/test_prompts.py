@@ -62,6 +62,7 @@ def test_a_real_pipe(run: Path) -> None:
         (b"a\n\n", "a\n"),
         (b"a\r\n", "a"),
         (b"na\xc3\xafve\n", "naïve"),
+        (b"\xef\xbb\xbfdef\r\n", "def"),
         (b"", ""),
     ],
 )
@@ -107,9 +108,10 @@ def test_a_file_is_one_prompt(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "prompt.txt"
-    file.write_text("def f():\n    pass\n")
-    assert main(["generate", str(run), *SHORT, "--prompt-file", str(file)]) == 0
-    assert capsys.readouterr().out == continued("def f():\n    pass") + "\n"
+    for mark in ("", "\ufeff"):  # which some editors begin a file with
+        file.write_text(f"{mark}def f():\n    pass\n", encoding="utf-8")
+        assert main(["generate", str(run), *SHORT, "--prompt-file", str(file)]) == 0
+        assert capsys.readouterr().out == continued("def f():\n    pass") + "\n"
 
 
 _SIT_DOWN = """
