@@ -126,14 +126,17 @@ def test_words_that_go_on_have_no_bytes_for_the_mark_of_it() -> None:
     assert sizes.tolist()[1:] == [4, 2, 2, 0, 5]
 
 
-def test_the_end_of_a_document_has_no_bytes_whatever_kind_of_token_it_is(files: Path) -> None:
+def test_the_end_of_a_document_is_no_text_whatever_kind_of_token_it_is(files: Path) -> None:
+    """It has no bytes, and no text can end a document by spelling it out."""
     values = json.loads((files / "bpe.json").read_text())
     (end,) = values["added_tokens"]
-    plain, none = [{**end, "special": False}], list[object]()
-    for added in (plain, none):  # none: then it is one of the model's own
+    assert values["model"]["vocab"][end["content"]] == end["id"]
+    plain = load_tokenizer(files / "bpe.json").encode(f"a{end['content']}b")
+    for added in ([{**end, "special": False}], []):  # the latter: one of the model's own
         odd = LibraryTokenizer(json.dumps(values | {"added_tokens": added}), "odd")
         assert odd.token_bytes[odd.end_of_document] == 0
-    assert values["model"]["vocab"][end["content"]] == end["id"]
+        assert odd.encode(f"a{end['content']}b") == plain
+        assert odd.end_of_document not in plain
     letter = load_tokenizer(files / "llama.model", "e")
     assert letter.token_bytes[letter.end_of_document] == 0
 

@@ -43,6 +43,7 @@ class LibraryTokenizer(FileTokenizer):
         self.vocab_size = 1 + max(vocabulary.values(), default=0)
         self.end = _find_end(name, vocabulary, end_of_document)
         self.end_of_document: int = vocabulary[self.end]
+        self._tokenizer.add_special_tokens([self.end])  # a file may have it as any added word
         self.fingerprint = fingerprint_of(self.kind, content, self.end)
 
     @classmethod
@@ -105,7 +106,6 @@ class LibraryTokenizer(FileTokenizer):
                 counts[i] = bytes_of_piece(piece)
         for i, added in self._tokenizer.get_added_tokens_decoder().items():
             counts[i] = 0 if added.special else len(added.content.encode())
-        counts[self.end_of_document] = 0  # though it may be no special token there
         return counts
 
     def encode(self, text: str) -> list[int]:
