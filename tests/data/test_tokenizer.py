@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spherelm.cli import main
+from spherelm.data.byte_level import byte_tokenizer_json
 from spherelm.data.open import open_dataset
 from spherelm.data.tokenizer import ByteTokenizer, Tokenizer, fingerprint_of, same_ids
 from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
@@ -125,6 +126,33 @@ def test_words_that_go_on_have_no_bytes_for_the_mark_of_it() -> None:
     assert sizes.tolist()[1:] == [4, 2, 2, 0, 5]
 
 
+def test_the_end_of_a_document_is_no_text_whatever_kind_of_token_it_is(files: Path) -> None:
+    """It has no bytes, and no text can end a document by spelling it out."""
+    values = json.loads((files / "bpe.json").read_text())
+    (end,) = values["added_tokens"]
+    assert values["model"]["vocab"][end["content"]] == end["id"]
+    plain = load_tokenizer(files / "bpe.json").encode(f"a{end['content']}b")
+    for added in ([{**end, "special": False}], []):  # the latter: one of the model's own
+        odd = LibraryTokenizer(json.dumps(values | {"added_tokens": added}), "odd")
+        assert odd.token_bytes[odd.end_of_document] == 0
+        assert odd.encode(f"a{end['content']}b") == plain
+        assert odd.end_of_document not in plain
+    letter = load_tokenizer(files / "llama.model", "e")
+    assert letter.token_bytes[letter.end_of_document] == 0
+
+
+def test_added_tokens_are_known_by_the_ids_that_they_have() -> None:
+    """Not by those that their file gives them, where the library has seen fit to give others."""
+    odd = byte_tokenizer_json()
+    del odd["model"]["vocab"]["a"]  # ids up to 255 with a gap, and so 256 of them less one
+    odd["added_tokens"].append(
+        {**odd["added_tokens"][0], "id": 999, "content": "é", "special": False}
+    )
+    tokenizer = LibraryTokenizer(json.dumps(odd), "odd")
+    (added,) = tokenizer.encode("é")
+    assert tokenizer.token_bytes[added] == 2
+
+
 @given(st.text())
 def test_bytes_are_utf8(text: str) -> None:
     tokenizer = ByteTokenizer()
@@ -220,11 +248,17 @@ def test_a_training_that_dies_is_told_in_one_line(at: str) -> None:
     assert not multiprocessing.active_children()
 
 
+PANICS = {**byte_tokenizer_json(), "normalizer": {"type": "Precompiled"}}
+PANICS["normalizer"]["precompiled_charsmap"] = "AAAA"
+"""A file over which the Rust of the library panics, which is no Exception of Python's."""
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("x.json", "{}", "is not a tokenizer"),
         ("x.json", "\x00", "is not a tokenizer"),
+        ("x.json", json.dumps(PANICS), "is not a tokenizer"),
         ("x.model", "nonsense", "is not a SentencePiece model"),
         ("missing.json", None, "does not exist"),
         ("missing.model", None, "cannot read tokenizer"),
@@ -248,6 +282,17 @@ def test_a_run_in_place_of_its_tokenizer_is_told_where_that_is(tmp_path: Path) -
     ByteTokenizer().save(tmp_path / "run" / "tokenizer")
     with pytest.raises(UserError, match=r"did you mean '.*/run/tokenizer'\?$"):
         load_tokenizer(tmp_path / "run")
+
+
+def test_a_text_that_cannot_be_encoded_is_refused_in_one_line() -> None:
+    """A list of words, without the one that stands for all others."""
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"sphere": 0}, unk_token="[UNK]"))
+    words.add_special_tokens(["</s>"])
+    tokenizer = LibraryTokenizer(words.to_str(), "words")
+    assert tokenizer.encode("sphere") == [0]
+    for encode in (tokenizer.encode, lambda text: tokenizer.encode_batch([text])):
+        with pytest.raises(UserError, match=r"^tokenizer words cannot encode a text: .*\[UNK\]"):
+            encode("cube")
 
 
 def test_a_hub_name_without_network_is_refused_in_one_line(

@@ -10,7 +10,7 @@ import pytest
 
 from spherelm.errors import UserError
 from spherelm.eval.tasks import PAPER_TASKS, Example, choose_tasks
-from tests.eval.task_files import write_task_files
+from tests.eval.task_files import HELLASWAG, write_task_files
 
 
 def read_task(name: str, folder: Path) -> list[Example]:
@@ -77,7 +77,40 @@ def test_punctuation_after_a_pronoun_closes_up(tmp_path: Path) -> None:
         ("lambada_openai", "lambada_test.jsonl", '{"text": 3}', "text must be a str, not 3"),
         ("lambada_openai", "lambada_test.jsonl", "[]", "line 1 is not a JSON object"),
         ("lambada_openai", "lambada_test.jsonl", "", "is empty"),
+        (
+            "lambada_openai",
+            "lambada_test.jsonl",
+            r'{"text": "a \ud800"}',
+            "line 1 holds half a char",
+        ),
+        (
+            "arc_easy",
+            "arc_easy_test.jsonl",
+            '{"question": "?", "choices": ["a", 1], "gold": 0}',
+            "line 1: 1 in choices is not a text",
+        ),
+        (
+            "arc_easy",
+            "arc_easy_test.jsonl",
+            '{"question": "?", "choices": ["a", ""], "gold": 0}',
+            "line 1: '' in choices is not a text",
+        ),
+        (
+            "winogrande",
+            "winogrande_xl_dev.jsonl",
+            '{"sentence": "a _", "option1": "a", "option2": "", "answer": "1"}',
+            "needs a blank .*, two options",
+        ),
         ("hellaswag", "hellaswag_val.jsonl", '{"label": "0"}', "lacks the field 'activity_label'"),
+        *(
+            (
+                "hellaswag",
+                "hellaswag_val.jsonl",
+                json.dumps({**HELLASWAG[0], "label": label}),
+                f"label must be the index of an ending, not '{label}'",
+            )
+            for label in ("4", "-1", "")
+        ),
         (
             "winogrande",
             "winogrande_xl_dev.jsonl",

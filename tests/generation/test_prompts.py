@@ -62,6 +62,7 @@ def test_a_real_pipe(run: Path) -> None:
         (b"a\n\n", "a\n"),
         (b"a\r\n", "a"),
         (b"na\xc3\xafve\n", "naïve"),
+        (b"\xef\xbb\xbfdef\r\n", "def"),
         (b"", ""),
     ],
 )
@@ -107,9 +108,10 @@ def test_a_file_is_one_prompt(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "prompt.txt"
-    file.write_text("def f():\n    pass\n")
-    assert main(["generate", str(run), *SHORT, "--prompt-file", str(file)]) == 0
-    assert capsys.readouterr().out == continued("def f():\n    pass") + "\n"
+    for mark in ("", "\ufeff"):  # which some editors begin a file with
+        file.write_text(f"{mark}def f():\n    pass\n", encoding="utf-8")
+        assert main(["generate", str(run), *SHORT, "--prompt-file", str(file)]) == 0
+        assert capsys.readouterr().out == continued("def f():\n    pass") + "\n"
 
 
 _SIT_DOWN = """
@@ -200,6 +202,20 @@ def test_somebody_at_a_terminal(run: Path) -> None:
         shown = terminal.until(lambda shown: len(shown) > 400)
         assert answer[:200] in shown
         terminal.type(b"\x03")
+        terminal.until(asks_again)
+        terminal.type(b"\x04")
+        assert terminal.process.wait(20) == 0
+    finally:
+        terminal.close()
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pty") is None, reason="this system has no pty")
+def test_what_is_not_utf8_is_refused_and_asked_again(run: Path) -> None:
+    """As bytes of another encoding, pasted."""
+    terminal = Terminal(str(run), *SHORT)
+    try:
+        terminal.until(lambda shown: shown.endswith(b"> "))
+        terminal.type(b"caf\xff\n")
         terminal.until(asks_again)
         terminal.type(b"\x04")
         assert terminal.process.wait(20) == 0

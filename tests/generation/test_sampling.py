@@ -67,6 +67,14 @@ def test_a_forbidden_token_is_never_drawn() -> None:
     assert set(draw(logits, generator).tolist()) == {1, 3}
 
 
+@pytest.mark.parametrize("temperature", [1e-30, 1e-38, 1e-45, 1e-320])
+def test_a_temperature_near_0_is_greedy(temperature: float) -> None:
+    """Though logits over it are beyond all floats."""
+    settings = Sampling(temperature=temperature, top_k=3, top_p=0.9, min_p=0.1)
+    for logits in (LOGITS[:1], LOGITS[:1] - 9.0):
+        assert choose(logits, settings, None, torch.Generator().manual_seed(0)).tolist() == [1]
+
+
 def test_temperature_sharpens() -> None:
     generator = torch.Generator().manual_seed(0)
     rows = LOGITS[:1].expand(2000, -1)

@@ -124,6 +124,12 @@ def test_generation_ends_with_the_document() -> None:
     assert texts == [BYTES.decode(before)]
 
 
+def test_a_prompt_with_half_a_character_is_refused() -> None:
+    """Python makes one of each byte that was typed and is not UTF-8."""
+    with pytest.raises(UserError, match=r"the prompt 'a\\udcff' is not UTF-8"):
+        encode_prompt(BYTES, "a\udcff")
+
+
 def test_an_empty_stop_string_is_refused() -> None:
     with pytest.raises(UserError, match="stop string is empty"):
         list(stream_text(Engine(byte_model()), BYTES, [[1]], max_new_tokens=1, stop=[""]))

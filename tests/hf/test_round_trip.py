@@ -186,6 +186,36 @@ def test_a_cut_file_is_refused_even_without_a_checksum(exported: Path, keep: int
         load_model(exported)
 
 
+def test_only_the_files_that_transformers_reads_are_weights(tmp_path: Path) -> None:
+    """Others beside them, such as an average of weights, replace no tensor."""
+    model = byte_model()
+    exported = export_to_hf(write_run(tmp_path / "run", model), tmp_path / "hf")
+    weights = load_file(exported / "model.safetensors")
+    other = {"model.embed_tokens.weight": weights["lm_head.weight"]}
+    for name in ("model_average.safetensors", "model-00001-of-00002.safetensors"):
+        save_file(other, exported / name)
+    assert_same_weights(load_model(exported).model, model)
+    (exported / RECORD).unlink()
+    (exported / "model.safetensors").rename(exported / "model-00002-of-00002.safetensors")
+    with pytest.raises(UserError, match=r"has the tensor model\.embed_tokens\.weight in two files"):
+        load_model(exported)
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_a_tensor_of_another_shape_is_named(fold: bool, tmp_path: Path) -> None:
+    """Of none or of no columns, too, which has neither rows nor factors to take."""
+    run = write_run(tmp_path / "run", byte_model(n_layers=1))
+    exported = export_to_hf(run, tmp_path / "hf", fold=fold)
+    (exported / RECORD).unlink()
+    file = exported / "model.safetensors"
+    sound = load_file(file)
+    for name, tensor in sound.items():
+        for other in (tensor.flatten()[0].clone(), tensor[:, :0].clone(), tensor[None].clone()):
+            save_file({**sound, name: other}, file, metadata={"format": "pt"})
+            with pytest.raises(UserError, match=f"{name} has the shape .* does not fit"):
+                load_model(exported)
+
+
 def test_a_missing_tokenizer_is_named(exported: Path, tmp_path: Path) -> None:
     for name in ("tokenizer.json", "spherelm-tokenizer.json"):
         (exported / name).unlink()

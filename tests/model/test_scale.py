@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from spherelm.model.config import ResolvedScale
+from spherelm import Transformer
+from spherelm.model.config import ResolvedScale, ScaleConfig
 from spherelm.model.scale import Scale
+from tests.model.tiny import tiny_config
 
 
 @pytest.mark.parametrize(("mode", "stored"), [("vector", 5), ("scalar", 1), ("fixed", 1)])
@@ -33,3 +35,12 @@ def test_reset_returns_to_the_start() -> None:
 
 def test_it_says_what_it_is() -> None:
     assert "5, init=3, scale=0.5, mode=vector" in repr(Scale(5, ResolvedScale(3.0, 0.5, "vector")))
+
+
+def test_a_whole_number_is_as_good_as_a_float() -> None:
+    """One that torch could not hold as an integer, too: a file of others may say so."""
+    config = tiny_config(s_z=ScaleConfig(init=2, scale=10**30))
+    model = Transformer(config)
+    assert model.s_z is not None
+    assert model.s_z.stored.tolist() == pytest.approx([1e30] * config.vocab_size)
+    assert model.s_z().tolist() == pytest.approx([2.0] * config.vocab_size)

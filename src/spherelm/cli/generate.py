@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from spherelm.data.tokenizer import Tokenizer
     from spherelm.generation.engine import Engine
 
+ENCODING = "utf-8-sig"
+"""Of prompts: UTF-8, without the mark that some editors begin a file with, as `prepare` has it."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateFlags(Sampling, ModelFlags):
@@ -163,7 +166,7 @@ def _given_prompts(flags: GenerateFlags) -> tuple[str, ...] | None:
 def _read(file: str, what: str) -> str:
     try:
         with or_say(f"cannot read {what} from {file}"):
-            return Path(file).read_bytes().decode()
+            return Path(file).read_bytes().decode(ENCODING)
     except UnicodeDecodeError as error:
         raise UserError(f"cannot read {what} from {file}: {error}") from None
 
@@ -173,7 +176,7 @@ def _read_stdin() -> str:
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         return ""
     try:
-        return _without_last_newline(sys.stdin.buffer.read().decode())
+        return _without_last_newline(sys.stdin.buffer.read().decode(ENCODING))
     except UnicodeDecodeError as error:
         raise UserError(f"cannot read a prompt from stdin: {error}") from None
 

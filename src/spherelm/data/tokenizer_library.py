@@ -6,6 +6,7 @@ marks are put before or after.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -32,11 +33,8 @@ class LibraryTokenizer(FileTokenizer):
 
     def __init__(self, content: str, name: str, end_of_document: str | None = None) -> None:
         library = _library()
-        try:
+        with _in_one_line(f"{name} is not a tokenizer of `tokenizers`"):
             self._tokenizer = library.Tokenizer.from_str(content)
-        except Exception as error:  # the library raises bare Exceptions
-            said = f"{name} is not a tokenizer of `tokenizers`: {first_line(error)}"
-            raise UserError(said) from None
         self._tokenizer.encode_special_tokens = True
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
@@ -45,6 +43,7 @@ class LibraryTokenizer(FileTokenizer):
         self.vocab_size = 1 + max(vocabulary.values(), default=0)
         self.end = _find_end(name, vocabulary, end_of_document)
         self.end_of_document: int = vocabulary[self.end]
+        self._tokenizer.add_special_tokens([self.end])  # a file may have it as any added word
         self.fingerprint = fingerprint_of(self.kind, content, self.end)
 
     @classmethod
@@ -108,17 +107,19 @@ class LibraryTokenizer(FileTokenizer):
             else:
                 piece = token.removeprefix("##") if "WordPiece" in decoder else token
                 counts[i] = bytes_of_piece(piece)
-        for added in described.get("added_tokens") or ():
-            counts[added["id"]] = 0 if added["special"] else len(added["content"].encode())
+        for i, added in self._tokenizer.get_added_tokens_decoder().items():
+            counts[i] = 0 if added.special else len(added.content.encode())
         return counts
 
     def encode(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        with _in_one_line(f"tokenizer {self.name} cannot encode a text"):
+            ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
         # The fast variant does not work out which characters each token came from.
-        encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+        with _in_one_line(f"tokenizer {self.name} cannot encode a text"):
+            encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, np.uint32) for encoding in encodings]
 
     def decode(self, ids: Iterable[int]) -> str:
@@ -168,6 +169,20 @@ def _library() -> Any:
     return package("tokenizers", "this tokenizer")
 
 
+@contextlib.contextmanager
+def _in_one_line(what: str) -> Iterator[None]:
+    """Ask the library; where it does not, end in one line: `what`, and why.
+
+    It raises bare Exceptions, and where its Rust panics, what is not even one of these.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
+        raise UserError(f"{what}: {first_line(error)}") from None
+
+
 def _byte_level(model: Any) -> Any:
     library = _library()
     tokenizer = library.Tokenizer(model)
@@ -190,11 +205,8 @@ def _gpt2_pair(path: Path) -> tuple[Path, Path] | None:
 
 def _gpt2_content(vocabulary: Path, merges: Path) -> str:
     library = _library()
-    try:
+    with _in_one_line(f"{vocabulary} and {merges.name} are not GPT-2's BPE"):
         model = library.models.BPE.from_file(str(vocabulary), str(merges))
-    except Exception as error:  # the library raises bare Exceptions
-        said = f"{vocabulary} and {merges.name} are not GPT-2's BPE: {first_line(error)}"
-        raise UserError(said) from None
     tokenizer = _byte_level(model)
     tokenizer.add_special_tokens([END_OF_TEXT])
     content: str = tokenizer.to_str()

@@ -66,7 +66,7 @@ class SentencePieceTokenizer(FileTokenizer):
         pieces = self._processor
         counts = [
             0
-            if pieces.is_control(i) or pieces.is_unused(i)
+            if pieces.is_control(i) or pieces.is_unused(i) or i == self.end_of_document
             else bytes_of_piece(pieces.id_to_piece(i))
             for i in range(self.vocab_size)
         ]

@@ -29,6 +29,8 @@ Example = dict[str, Any]
 
 NO_HARNESS = "the tasks need lm-evaluation-harness: pip install 'spherelm[eval]'"
 MASK = "[MASK]"
+HALF = re.compile("[\ud800-\udfff]")
+"""Half of a character (a lone surrogate)."""
 WSC_NOUNS = frozenset(
     {"arms", "back", "bassinet", "bathroom", "bishop", "boyfriend", "bunk", "chest", "toy"}
     | {"concentration", "education", "empty", "legs", "place", "shoulders", "silence", "turn"}
@@ -50,15 +52,20 @@ def _arc_easy(folder: Path) -> Iterator[Example]:
 
 def _hellaswag(folder: Path) -> Iterator[Example]:
     kinds = {"activity_label": str, "ctx_a": str, "ctx_b": str, "endings": list, "label": str}
-    for _, row in _json_examples(folder / "hellaswag_val.jsonl", **kinds):
+    for where, row in _json_examples(folder / "hellaswag_val.jsonl", **kinds):
+        if row["label"] not in map(str, range(len(row["endings"]))):
+            raise UserError(f"{where}: label must be the index of an ending, not {row['label']!r}")
         yield row
 
 
 def _winogrande(folder: Path) -> Iterator[Example]:
     kinds = dict.fromkeys(("sentence", "option1", "option2", "answer"), str)
     for where, row in _json_examples(folder / "winogrande_xl_dev.jsonl", **kinds):
-        if "_" not in row["sentence"] or row["answer"] not in ("1", "2"):
-            raise UserError(f"{where}: a sentence needs a blank (_) and the answer 1 or 2")
+        options = row["option1"] and row["option2"]
+        if "_" not in row["sentence"] or not options or row["answer"] not in ("1", "2"):
+            raise UserError(
+                f"{where}: a sentence needs a blank (_), two options, and the answer 1 or 2"
+            )
         yield row
 
 
@@ -125,7 +132,11 @@ def _lines(file: Path) -> list[str]:
 
 
 def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:
-    """Where each line stands, and its fields of these names, each of the type asked for."""
+    """Where each line stands, and its fields of these names, each of the type asked for.
+
+    A list is one of texts, none of which is empty: the harness looks at how they begin. JSON can
+    spell half a character, which no tokenizer takes.
+    """
     for number, line in enumerate(_lines(file), 1):
         where = f"{file} line {number}"
         try:
@@ -139,7 +150,13 @@ def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:
                 raise UserError(f"{where} lacks the field {name!r}")
             if not isinstance(row[name], kind):
                 raise UserError(f"{where}: {name} must be a {kind.__name__}, not {row[name]!r}")
-        yield where, {name: row[name] for name in kinds}
+            for text in row[name] if kind is list else ():
+                if not isinstance(text, str) or not text:
+                    raise UserError(f"{where}: {text!r} in {name} is not a text")
+        asked = {name: row[name] for name in kinds}
+        if HALF.search(json.dumps(asked, ensure_ascii=False)):
+            raise UserError(f"{where} holds half a character, which is not UTF-8")
+        yield where, asked
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,9 @@ from torch import Tensor
 from spherelm.generation.settings import Sampling as Sampling
 from spherelm.ops.reference import argmax
 
+COLDEST = 1e-30
+"""Temperatures below this count as 0: logits over less may be beyond float32, and then be NaN."""
+
 
 def penalize_repetition(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Make tokens that occurred less likely.  logits: (B, V), seen: (B, V) bool -> (B, V)"""
@@ -63,7 +66,7 @@ def choose(
     """The next token of each row: (B, V) -> (B,)"""
     if sampling.repetition_penalty != 1.0 and seen is not None:
         logits = penalize_repetition(logits, seen, sampling.repetition_penalty)
-    if sampling.temperature == 0:
+    if sampling.temperature < COLDEST:
         return argmax(logits)
     logits = logits / sampling.temperature
     if sampling.top_k is not None:

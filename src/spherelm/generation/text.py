@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from spherelm.data.tokenizer import Tokenizer
-from spherelm.errors import UserError
+from spherelm.errors import UserError, shortened
 from spherelm.generation.engine import Engine
 from spherelm.generation.settings import PLAIN, Sampling
 
@@ -69,6 +69,10 @@ class TextStream:
 
 def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
     """The tokens of a prompt; an empty one begins a new document."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Python keeps a byte that was typed as half a character
+        raise UserError(f"the prompt {shortened(text)} is not UTF-8") from None
     return tokenizer.encode(text) or [tokenizer.end_of_document]
 
 

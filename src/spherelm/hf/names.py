@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -74,22 +74,28 @@ def from_hf_tensors(
     """The state dict that `expected` describes, dtypes too, from tensors under other names."""
     native: dict[str, Tensor] = {}
     for name, wanted in expected.items():
-        hf = _theirs(name)
-        if hf not in tensors:
-            raise UserError(f"{where} lacks the tensor {hf}")
-        if not tensors[hf].is_floating_point():
-            raise UserError(f"{where}: {hf} holds {tensors[hf].dtype}, which cannot be weights")
-        native[name] = _other_form(name, tensors[hf]).to(wanted.dtype).contiguous()
-        if native[name].shape != wanted.shape:
-            raise UserError(
-                f"{where}: {hf} has the shape {tuple(tensors[hf].shape)}, which does not fit "
-                f"the configuration beside it"
-            )
+        found = _weights(tensors, _theirs(name), _other_form(name, wanted).shape, where)
+        native[name] = _other_form(name, found).to(wanted.dtype).contiguous()
     unknown = tensors.keys() - set(map(_theirs, expected))
     # Older Llamas have RoPE's frequencies in each layer, which follow from the configuration.
     if unknown := {name for name in unknown if not name.endswith(".rotary_emb.inv_freq")}:
         raise UserError(f"{where} has a tensor this model does not: {min(unknown)}")
     return native
+
+
+def _weights(tensors: Mapping[str, Tensor], hf: str, shape: Sequence[int], where: str) -> Tensor:
+    """The tensor of this Hugging Face name, which must hold weights and have this shape there."""
+    if hf not in tensors:
+        raise UserError(f"{where} lacks the tensor {hf}")
+    found = tensors[hf]
+    if not found.is_floating_point():
+        raise UserError(f"{where}: {hf} holds {found.dtype}, which cannot be weights")
+    if found.shape != shape:
+        raise UserError(
+            f"{where}: {hf} has the shape {tuple(found.shape)}, which does not fit the "
+            f"configuration beside it"
+        )
+    return found
 
 
 def unfold_scales(
@@ -101,19 +107,19 @@ def unfold_scales(
     its row with the other sign. `config` is that of a folded export: all its factors are vectors.
     """
     unfolded = dict(tensors)
-    places = [("s_z.stored", "E_output")]
+    places = [("s_z.stored", "E_output", config.vocab_size)]
     for i in range(config.n_layers):
         mlp = f"blocks.{i}.mlp"
-        places += [(f"{mlp}.s_u.stored", f"{mlp}.W_u"), (f"{mlp}.s_nu.stored", f"{mlp}.W_nu")]
-    for factors, matrix in places:
+        for s, W in (("s_u", "W_u"), ("s_nu", "W_nu")):
+            places.append((f"{mlp}.{s}.stored", f"{mlp}.{W}", config.mlp_width))
+    for factors, matrix, n in places:
         name = factors.split(".")[-2]
         factors, matrix = _theirs(factors), _theirs(matrix)
         if factors in unfolded:
             raise UserError(f"{where} is said to be a folded export, but holds {factors}")
-        if matrix not in unfolded:
-            continue  # named where tensors are compared with the model's
-        rows, length = unfolded[matrix], row_norms(unfolded[matrix])
-        anywhere = torch.full_like(rows, rows.shape[-1] ** -0.5)  # where the factor is 0
+        rows = _weights(unfolded, matrix, (n, config.d_model), where)
+        length = row_norms(rows)
+        anywhere = torch.full_like(rows, config.d_model**-0.5)  # where the factor is 0
         unfolded[matrix] = torch.where(length > 0, normalize(rows), anywhere)
         more = math.sqrt(config.d_model) if name == "s_nu" else 1.0
         scale = config.resolve_scale(name)

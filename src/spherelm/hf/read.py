@@ -29,8 +29,8 @@ FORMAT, VERSION = "spherelm export", 1
 RECORD = "spherelm.json"
 """What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
 _MEANT = f"(if it was changed on purpose, remove {RECORD})"
-WEIGHTS = "model*.safetensors"
-"""One file of ours, any number of transformers'."""
+WEIGHTS, PARTS = "model.safetensors", "model-*-of-*.safetensors"
+"""Weights lie in one file, or where transformers saved a large model, in several."""
 TOKENIZER = {DESCRIPTION, *KINDS.values()}
 """Files of an export that hold its tokenizer."""
 
@@ -84,7 +84,7 @@ def checksum_of(folder: Path) -> str:
     for name in ("manifest.json", RECORD):
         if (folder / name).is_file():
             return durable.checksum(folder / name)
-    files = [*folder.glob("config.json"), *sorted(folder.glob(WEIGHTS))]
+    files = [*folder.glob("config.json"), *_weight_files(folder)]
     return " ".join(map(durable.checksum, files))
 
 
@@ -175,10 +175,23 @@ def _read_safetensors(folder: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    files = sorted(folder.glob(WEIGHTS))
+    files = _weight_files(folder)
     if not files:
-        raise UserError(f"{folder} has no weights: model.safetensors is missing")
-    try:
-        return {name: tensor for file in files for name, tensor in load_file(file).items()}
-    except (SafetensorError, OSError) as error:
-        raise UserError(f"{folder} has damaged weights: {str(error).splitlines()[0]}") from None
+        raise UserError(f"{folder} has no weights: {WEIGHTS} is missing")
+    tensors: dict[str, Tensor] = {}
+    for file in files:
+        try:
+            found = load_file(file)
+        except (SafetensorError, OSError) as error:
+            first = str(error).splitlines()[0]
+            raise UserError(f"{folder} has damaged weights: {first}") from None
+        if twice := tensors.keys() & found.keys():
+            raise UserError(f"{folder} has the tensor {min(twice)} in two files; remove one")
+        tensors |= found
+    return tensors
+
+
+def _weight_files(folder: Path) -> list[Path]:
+    """What transformers would read; any other file beside it is none of the model's."""
+    one = folder / WEIGHTS
+    return [one] if one.is_file() else sorted(folder.glob(PARTS))

@@ -171,7 +171,7 @@ class ModelConfig:
         plain = name in ("s_u", "s_nu") or self.arch == "gpt"  # GPT's only one is a gain
         paper_scale = 1.0 if plain else 1 / math.sqrt(self.d_model)
         return ResolvedScale(
-            init=paper_init if given.init is None else given.init,
-            scale=paper_scale if given.scale is None else given.scale,
+            init=paper_init if given.init is None else float(given.init),
+            scale=paper_scale if given.scale is None else float(given.scale),
             mode=given.mode,
         )
