@@ -49,6 +49,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "fixed-factors": {f"model.{factor}.mode": "fixed" for factor in FACTORS},
     "bf16-products": {"train.precision": "bf16"},
     "gated-adamw": {"optim.algorithm": "gated_adamw"},
+    "rates": {"optim.input_lr": 4e-3, "optim.output_lr": 1e-3, "optim.factor_lr": 2e-3},
     "recipes": {
         "optim.angle_cap": 0.01,
         "optim.lr_groups": "nugpt",
