@@ -178,9 +178,16 @@ def _queue() -> list[Point]:
         *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in LEADERS),
         # The one recipe that helped at 46M tokens, the best baseline alone, with what is best else.
         *(
-            dataclasses.replace(point, arm=f"{point.arm}-tied", lr=point.peak, seed=seed)
+            _tied(dataclasses.replace(point, seed=seed))
             for seed in range(3)
             for point in (*SEEDED[:2], *BEST_AT_184[:2])
+        ),
+        # And where the arms without it were run: at the largest budget, and in other contexts.
+        *(_tied(dataclasses.replace(point, millions=368)) for point in BEST_AT_184[:2]),
+        *(
+            _tied(dataclasses.replace(point, context=context))
+            for context in (1024, 8192)
+            for point in SEEDED[:2]
         ),
     ]
     # nuGPT's claim: the best rate of one width is that of others.
@@ -213,6 +220,11 @@ def _queue() -> list[Point]:
     # A run may be asked for twice: as an arm's own, and as a neighbour of another rate.
     queue = first + ablated + rounded + larger + widths
     return list({point.id: point for point in queue}.values())
+
+
+def _tied(point: Point) -> Point:
+    """The same with tied embeddings."""
+    return dataclasses.replace(point, arm=f"{point.arm}-tied", lr=point.peak)
 
 
 def rates_around(lr: float) -> tuple[float, float]:
