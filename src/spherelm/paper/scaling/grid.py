@@ -182,6 +182,8 @@ def _queue() -> list[Point]:
             for seed in range(3)
             for point in (*SEEDED[:2], *BEST_AT_184[:2])
         ),
+        # The same at 46M tokens with the momentum and the rates that helped the untied one.
+        *(Point("gpt-qk-muon-tied", 46, lr=lr, tuned=_QUICK) for lr in (8e-3, 16e-3)),
         # And where the arms without it were run: at the largest budget, and in other contexts.
         *(_tied(dataclasses.replace(point, millions=368)) for point in BEST_AT_184[:2]),
         *(
