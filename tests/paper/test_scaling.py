@@ -205,6 +205,11 @@ def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> 
     made_up(folder, Point("ngpt-tied", 92), 3.5)
     tied = page.Data.read(tmp_path).figures()[0].series[1]
     assert (tied.label, tied.dotted, tied.role) == ("nGPT, tied embeddings", True, "ngpt")
+    # It stands beside the others wherever it was run, also with one budget there.
+    for arm in ("ngpt", "ngpt-tied", "ngpt-lgp"):
+        made_up(folder, Point(arm, 92, context=8192), 3.5)
+    (curves,) = [c for c in page.Data.read(tmp_path).figures() if c.name == "curves-8k"]
+    assert [line.label for line in curves.series] == ["nGPT", "nGPT, tied embeddings"]
 
 
 def test_a_recipe_with_other_values_stands_against_its_base_with_the_same(tmp_path: Path) -> None:

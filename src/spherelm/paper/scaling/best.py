@@ -72,14 +72,15 @@ def _losses(tried: Sequence[Sequence[Record]]) -> tuple[list[float], int]:
 def best_settings(records: Sequence[Record], noises: Noises) -> list[Best]:
     """For each arm that is compared, context and budget, its best setting with all seeds of it.
 
-    The arms of `MAIN`, and whatever else has more than one budget: a recipe that was tried at one
-    has its loss alone.
+    The arms of `MAIN`, and every recipe that was carried on to a second budget somewhere, wherever
+    it was run: one that was tried at a single budget has its loss alone.
     """
     found = [
         Best(*key, tuple(_best(runs, noises.get(key[1:3]))))
         for key, runs in settings(records).items()
     ]
     budgets = Counter((b.arm, b.size, b.context) for b in found)
-    found = [b for b in found if b.arm in MAIN or budgets[b.arm, b.size, b.context] > 1]
+    carried = {arm for (arm, *_), several in budgets.items() if several > 1}
+    found = [b for b in found if b.arm in MAIN or b.arm in carried]
     order = list(ARMS)
     return sorted(found, key=lambda b: (order.index(b.arm), b.size, b.context, b.tokens))
