@@ -127,3 +127,10 @@ def test_the_figure_shows_the_tokens_that_are_not_needed(tmp_path: Path) -> None
     assert ends.span.text == "nGPT: 0.67 of GPT's tokens"
     assert answered(runs) in ends.description
     assert curves.span is None
+
+
+def test_the_figure_does_not_hide_the_best_baseline(tmp_path: Path) -> None:
+    ends, _ = figures.figures(read(study(tmp_path, ngpt=1.5, gpt_qk_muon=1.2)))
+    assert ends.span is not None
+    assert ends.span.y == LAW.loss(tokens(184))  # the level is GPT's
+    assert ends.span.text == "nGPT: 0.67 of GPT's tokens,\n0.80 of the best baseline's"

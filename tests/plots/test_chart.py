@@ -138,6 +138,19 @@ def test_a_distribution_has_its_label_above_and_no_dots() -> None:
     assert "gpt-fill" not in drawn.replace("label gpt-fill", "")
 
 
+def test_a_lone_mark_of_a_dotted_curve_is_told_from_that_of_the_other() -> None:
+    lines = [Series("plain", "gpt", [(1, 1.0)]), Series("tied", "gpt", [(1, 0.9)], dotted=True)]
+    chart = Chart("a", "A", "", Axis("x"), Axis("y"), lines, named_at_ends=False)
+    root = ElementTree.fromstring(svg.draw(chart))
+    marks = [mark.get("class") for mark in root.iter("circle")]
+    assert marks == ["gpt-fill", "hollow gpt"] * 2  # and in the legend
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    png.draw(figure, chart)
+    plain, tied = figure.axes[0].lines
+    assert plain.get_markerfacecolor() == plain.get_markeredgecolor()
+    assert tied.get_markerfacecolor() == "white"
+
+
 def test_values_are_told_by_the_page_and_by_the_file() -> None:
     band = [(1, 0.5, 2.0), (2, 0.25, 0.375)]
     line = Series('a "b"', "gpt", [(1, 1.23456789), (2, 0.3)], band=band)
@@ -249,13 +262,13 @@ def test_no_label_covers_a_curve(shares: tuple[float, ...], seed: int) -> None:
     roles = (*COLOURS, *COLOURS)
     names = [("GPT 1.482", "nGPT 1.381", "a run with a long name")[i % 3] for i in range(12)]
     lines = [falling(seed + 7 * i, names[i], roles[i], share) for i, share in enumerate(shares)]
-    for left in (3.0, 12.0, 30.0):
-        span = Span(left, 39.0, 1.9, "1.33× fewer tokens")
+    for left, text in itertools.product((3.0, 12.0, 30.0), ("1.33× fewer tokens", "1.33×,\n0.75×")):
+        span = Span(left, 39.0, 1.9, text)
         chart = Chart("a", "A", "", Axis("x", from_zero=True), Axis("y", top=3.0), lines, span)
         drawn = svg.draw(chart)
         assert chart.labels_at_ends == (set(shares) == {1.0} and len(shares) < 3)
         found = boxes(drawn)
-        assert len(found) == len(lines) + 1
+        assert len(found) == len(lines) + len(text.splitlines())
         _, _, width, height = map(float, ElementTree.fromstring(drawn).get("viewBox", "").split())
         for box in found:
             assert not any(crosses(box, line) for line in curves(drawn))

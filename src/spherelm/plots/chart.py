@@ -48,7 +48,8 @@ class Series:
     dots: bool = True
     """Whether each point is marked; not where they are many, as in a distribution."""
     dotted: bool = False
-    """Whether the line is dotted: the same matrices or vectors, looked at in another way."""
+    """Whether the line is dotted and its marks are hollow, so that a lone one is told: the same
+    matrices, vectors or model as another curve of the colour, seen or changed in some way."""
     band: Sequence[tuple[float, float, float]] = ()
     """x, and the low and the high end of a spread around the curve there."""
 
@@ -105,6 +106,7 @@ class Span:
     right: float
     y: float
     text: str
+    """One line or several."""
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,8 @@ def draw(figure: Any, chart: Chart) -> None:
         xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
         marker = ("s" if line.square else "o") if line.dots else ""
         colour, style = COLOURS[line.role][0], ":" if line.dotted else "-"
-        axes.plot(xs, ys, color=colour, marker=marker, ms=4, label=line.label, ls=style)
+        inside = "white" if line.dotted else colour
+        axes.plot(xs, ys, color=colour, marker=marker, ms=4, mfc=inside, label=line.label, ls=style)
         if line.band:
             axes.fill_between(*zip(*line.band, strict=True), color=colour, alpha=0.16, lw=0)
     x, y = chart.x_range, chart.y_range

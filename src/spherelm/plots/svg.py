@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from spherelm import durable
-from spherelm.plots.chart import COLOURS, Chart, Role, Series
+from spherelm.plots.chart import COLOURS, Chart, Series
 from spherelm.plots.place import Line, free_place, text_width
 
 WIDTH, HEIGHT = 720, 400
@@ -28,6 +28,10 @@ LABEL_GAP = 26
 """Least distance between labels at the ends of lines, also with the largest type."""
 LARGEST_TYPE = 22
 """Letters of a picture that is shown small: on a phone, or beside another."""
+SPAN_TYPE = 0.85
+"""Of these, the letters of a span."""
+SPAN_ROW = 1.2 * SPAN_TYPE * LARGEST_TYPE
+"""Height of a line of them."""
 SAMPLE = 30
 """Length of the piece of line in a legend."""
 
@@ -51,12 +55,13 @@ svg.chart .quiet {{ fill: var(--quiet); }}
 svg.chart .grid {{ stroke: var(--grid); stroke-width: 1; }}
 svg.chart .curve {{ fill: none; stroke-width: 2.5; stroke-linejoin: round; }}
 svg.chart .dotted {{ stroke-dasharray: 2 6; stroke-linecap: round; }}
+svg.chart .hollow {{ fill: var(--card); stroke-width: 2; }}
 svg.chart .band {{ opacity: .16; }}
 svg.chart .touch {{ fill: transparent; }}
 svg.chart .span {{ stroke: var(--text); stroke-width: 1.5; stroke-dasharray: 5 4; fill: none; }}
 svg.chart .span-end {{ fill: var(--text); }}
 svg.chart .label {{ font-weight: 600; }}
-svg.chart .span-text {{ font-size: .85em; }}
+svg.chart .span-text {{ font-size: {SPAN_TYPE}em; }}
 @media screen and (max-width: 600px) {{ svg.chart {{ font-size: {LARGEST_TYPE}px; }} }}
 """ + "\n".join(
     f"svg.chart .{role} {{ stroke: var(--{role}); }} "
@@ -103,8 +108,9 @@ class _Drawing:
         above = len(self.legend) * LABEL_GAP
         self.top, self.height = TOP + above, HEIGHT + max(0, above - LABEL_GAP)
         self.span_text = self._span_text()
-        if chart.span is not None and self.span_text is None:  # no room inside: a row of its own
-            self.top, self.height = self.top + LABEL_GAP, self.height + LABEL_GAP
+        if chart.span is not None and self.span_text is None:  # no room inside: rows of its own
+            rows = LABEL_GAP * len(chart.span.text.splitlines())
+            self.top, self.height = self.top + rows, self.height + rows
 
     @property
     def floor(self) -> int:
@@ -233,16 +239,17 @@ class _Drawing:
             return None
         left, y = self.x(span.left), self.y(span.y)
         level: Line = [(self.x(span.right), y), (left, y), (left, self.floor)]
-        size = 0.85 * LARGEST_TYPE
-        width = text_width(span.text, size)
+        rows = span.text.splitlines()
+        width = max(text_width(row, SPAN_TYPE * LARGEST_TYPE) for row in rows)
+        height = SPAN_ROW * len(rows)
         corner = free_place(
             width,
-            1.2 * size,
+            height,
             (left, y),
             (self.left, self.top, self.right, self.floor),
             [level, *(self._points(line) for line in self.named)],
         )
-        return None if corner is None else (corner[0] + width / 2, corner[1] + 0.6 * size)
+        return None if corner is None else (corner[0] + width / 2, corner[1] + height / 2)
 
     def _span(self) -> Iterator[str]:
         span = self.chart.span
@@ -251,8 +258,12 @@ class _Drawing:
         left, right, y = self.x(span.left), self.x(span.right), self.y(span.y)
         yield f'<path class="span" d="M{right},{y} H{left} V{self.floor}"/>'
         yield f'<circle class="span-end" cx="{left}" cy="{y}" r="5"/>'
-        x, y = self.span_text or ((self.left + self.right) / 2, self.top - 20)
-        yield _text(x, y, span.text, "middle", "label span-text", middle=True)
+        rows = span.text.splitlines()
+        half = SPAN_ROW * (len(rows) - 1) / 2  # from the middle to the first and the last line
+        x, y = self.span_text or ((self.left + self.right) / 2, self.top - 20 - half)
+        for number, text in enumerate(rows):
+            at = y - half + number * SPAN_ROW
+            yield _text(x, at, text, "middle", "label span-text", middle=True)
 
 
 def _key_width(line: Series) -> float:
@@ -286,11 +297,11 @@ def _short(value: float) -> float:
 
 
 def _mark(line: Series, x: float, y: float, told: str = "") -> str:
-    role: Role = line.role
+    style = f"hollow {line.role}" if line.dotted else f"{line.role}-fill"
     if line.square:
         place = f'x="{x - 3:g}" y="{y - 3:g}" width="6" height="6"'
-        return f'<rect class="{role}-fill" {place}>{told}</rect>'
-    return f'<circle class="{role}-fill" cx="{x:g}" cy="{y:g}" r="3.5">{told}</circle>'
+        return f'<rect class="{style}" {place}>{told}</rect>'
+    return f'<circle class="{style}" cx="{x:g}" cy="{y:g}" r="3.5">{told}</circle>'
 
 
 def _text(x: float, y: float, text: str, anchor: str, style: str = "", middle: bool = False) -> str:

@@ -81,7 +81,8 @@ def _losses(name: str, title: str, x: Axis, losses: Mapping[str, Points]) -> Cha
 
 
 def _with_span(chart: Chart, found: Answer | None) -> Chart:
-    """With what the best nGPT needs of GPT's tokens, where its own runs tell it."""
+    """With what the best nGPT needs of GPT's tokens, where its own runs tell it, and of the best
+    baseline's: the first alone would promise more than there is."""
     if found is None:
         return chart
     needed, reading = found.of_gpt, found.of_gpt.reading
@@ -89,6 +90,8 @@ def _with_span(chart: Chart, found: Answer | None) -> Chart:
         return chart
     left, right = reading.factor.needed / 1e6, needed.end.tokens / 1e6
     text = f"{ARMS[needed.arm].title}: {reading.value()} of GPT's tokens"
+    if found.of_best.end.arm != needed.end.arm:
+        text += f",\n{found.of_best.reading.value()} of the best baseline's"
     span = Span(left, right, needed.end.loss, text)
     return dataclasses.replace(chart, description=f"{chart.description} {found}", span=span)
 
