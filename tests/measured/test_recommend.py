@@ -269,6 +269,17 @@ def test_the_kind_comes_before_the_size() -> None:
     assert rate(a_run(optim__algorithm="muon", model__qk_norm=False), settings) == 2e-3
 
 
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_an_algorithm_that_was_not_measured_takes_the_rates_of_the_plain_one(arch: str) -> None:
+    """Muon is another algorithm than GatedAdamW, too, and further from it than AdamW is."""
+    settings = sweep({92: {4e-3: 3.6}}, model__arch=arch)
+    settings += sweep({92: {2e-3: 3.4}}, model__arch=arch, optim__algorithm="muon")
+    gated = a_run(model__arch=arch, optim__algorithm="gated_adamw")
+    for tried in (settings, settings[::-1]):
+        made = recommend(gated, (), tried)
+        assert (made.run.optim.lr, made.basis.unlike) == (4e-3, ("optim.algorithm",))
+
+
 def test_the_series_is_the_nearest_in_size_and_in_tokens() -> None:
     """Half as many layers here, twice as many there."""
     settings = sweep({46: {8e-3: 4.0}, 92: {8e-3: 3.7}}, model__n_layers=4)
