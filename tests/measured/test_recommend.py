@@ -403,7 +403,10 @@ def test_a_difference_of_a_fifth_is_worth_a_word(millions: int, says: str) -> No
 
 
 def test_the_lines_say_where_the_best_was_not_found() -> None:
-    assert "(the only rate tried)" in told(recommend(a_run(), (), sweep({92: {4e-3: 3.4}})))
+    with_decay = sweep({92: {4e-3: 3.4}}, model__arch="gpt", optim__weight_decay=0.3)
+    without = sweep({92: {2e-3: 3.6, 4e-3: 3.5, 8e-3: 3.6}}, model__arch="gpt")
+    alone = recommend(a_run(model__arch="gpt"), (), [*with_decay, *without])
+    assert "0.004 at 92M tokens (the only rate tried with these values)" in told(alone)
     for lr, side in ((1e-3, "below"), (4e-3, "above")):
         settings = sweep({92: {1e-3: 3.5, 4e-3: 3.5, lr: 3.4}})
         words = f"{lr:g} at 92M tokens (tried: 0.001, 0.004; the best may lie {side})"
