@@ -12,7 +12,7 @@ from spherelm.config import RunConfig
 from spherelm.config_io import read_toml, to_toml
 from spherelm.paper import store
 from spherelm.paper.ablations import TABLES, ablate
-from spherelm.paper.noise import Noise
+from spherelm.paper.noise import Noise, student
 from spherelm.paper.scaling import needed, page, settings
 from spherelm.paper.scaling.grid import GRID
 from spherelm.paper.scaling.point import Point
@@ -97,6 +97,15 @@ def test_one_seed_says_nothing_of_chance(tmp_path: Path) -> None:
     assert Noise.of([[3.65], [3.75]]) is None
     text = " ".join((tmp_path / page.PAGE).read_text().split())
     assert "nothing is known of what chance does" in text
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    [(1, 6.314), (2, 2.920), (10, 1.812), (11, 1.796), (20, 1.725), (30, 1.697), (120, 1.658)],
+)
+def test_students_t_is_that_of_its_table(freedom: int, t: float) -> None:
+    """To its three digits, also with as many degrees of freedom as the study has by now."""
+    assert student(freedom) == pytest.approx(t, abs=6e-4)
 
 
 @pytest.mark.parametrize("seeds", [(2,), (3,), (12,), (3, 1, 2)])
