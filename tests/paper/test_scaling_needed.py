@@ -16,6 +16,8 @@ from tests.paper.test_scaling import LAW, made_up, tokens
 from tests.paper.test_scaling_times import A_STEP
 
 BUDGETS = (46, 92, 184)
+BELOW_46M = ("under 46M, not measured", "under 1.00", "-")
+"""What is told of a baseline's 46M tokens where nGPT ends lower with as many."""
 
 
 def study(folder: Path, **ahead: float) -> Path:
@@ -41,7 +43,7 @@ def rows_of(folder: Path) -> list[list[str]]:
 
 
 def test_a_share_known_by_construction_is_found(tmp_path: Path) -> None:
-    """Of each budget of the baseline, the largest first; nothing of what lies below all runs."""
+    """Of each budget of the baseline, the largest first; also that an end is above all runs."""
     runs = study(tmp_path, ngpt=1.5)
     made_up(runs, Point("gpt-qk", 92), LAW.loss(1.2 * tokens(92)))  # one budget is an end, too
     made_up(runs, Point("ngpt-muon", 92), LAW.loss(3 * tokens(92)))  # but no curve
@@ -52,6 +54,7 @@ def test_a_share_known_by_construction_is_found(tmp_path: Path) -> None:
     assert rows_of(tmp_path) == [
         ["GPT", "184M", loss[2], "1", "nGPT", "123M", "0.67", "one seed", "0.80"],
         ["GPT", "92M", loss[1], "1", "nGPT", "61M", "0.67", "one seed", "0.80"],
+        ["GPT", "46M", loss[0], "1", "nGPT", *BELOW_46M, "under 1.20"],
         ["GPT, QK-norm", "92M", *of_qk],
     ]
     assert answered(runs) == (
@@ -62,15 +65,17 @@ def test_a_share_known_by_construction_is_found(tmp_path: Path) -> None:
 
 def test_far_ahead_a_share_is_less_than_the_smallest_run_has(tmp_path: Path) -> None:
     study(tmp_path, ngpt=3.0)
-    largest, other = rows_of(tmp_path)  # of 46M nothing is known but the two losses
+    largest, other, smallest = rows_of(tmp_path)
     assert largest[5:] == ["61M", "0.33", "one seed", "-"]
     assert other[5:] == ["under 46M, not measured", "under 0.50", "-", "-"]
+    assert smallest[5:] == [*BELOW_46M, "-"]
 
 
 def test_a_baseline_that_is_ahead_is_said_to_be(tmp_path: Path) -> None:
     runs = study(tmp_path, ngpt=1.2, gpt_qk_muon=3.0)
     shares = {(row[0], row[1]): row[5:7] for row in rows_of(tmp_path)}
     ahead = ["over 184M, not measured", "over 1.00"]
+    assert shares["GPT", "46M"] == list(BELOW_46M[:2]), "and one that is behind, too"
     assert shares["GPT, QK-norm, Muon", "184M"] == ahead
     assert shares["GPT, QK-norm, Muon", "46M"] == ["115M", "2.50"]  # 3 / 1.2
     assert answered(runs) == (
