@@ -16,6 +16,7 @@ from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
+from spherelm.paper.runner import Runner
 from spherelm.paper.scaling import arms, grid, identity, needed, page
 from spherelm.paper.scaling.chance import noises
 from spherelm.paper.scaling.grid import GRID
@@ -368,11 +369,9 @@ def test_what_is_missing_is_said_before_anything_is_made(
 
 
 def test_a_run_is_not_begun_that_would_not_end_in_time(tmp_path: Path) -> None:
-    from spherelm.paper.scaling.runner import Study
-
     said: list[str] = []
-    points = [Point("gpt", 46)]
-    study = Study(points, None, tmp_path, tmp_path / "records", seconds=0.0, say=said.append)
-    study.run()
+    jobs = [Point("gpt", 46).job()]
+    runner = Runner(jobs, None, tmp_path, tmp_path / "records", seconds=0.0, say=said.append)
+    assert runner.run() == 1
     assert said[-1] == "out of time: 1 run left"
-    assert dataclasses.replace(study, points=[]).run() is None
+    assert Runner([], None, tmp_path, tmp_path / "records").run() == 0
