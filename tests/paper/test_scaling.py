@@ -256,6 +256,16 @@ def test_one_seed_wins_against_several_by_more_than_chance_alone(
     assert {run.config.optim.lr for run in found.runs} == {lr}
 
 
+def test_less_is_beyond_chance_between_settings_that_share_more_seeds(tmp_path: Path) -> None:
+    """A deviation of 0.009 from five degrees of freedom: by chance 0.025 of one seed, 0.015 of the
+    three that both have."""
+    for lr, ends in ((2e-3, (3.97, 3.98, 3.99)), (4e-3, (3.99, 4.0, 4.01, 4.0))):
+        for seed, loss in enumerate(ends):
+            made_up(tmp_path, Point("gpt", 92, lr=lr, seed=seed), loss)
+    (found,) = needed.Ends.of(store.read(tmp_path)).bests
+    assert {run.config.optim.lr for run in found.runs} == {2e-3}
+
+
 def test_a_change_is_told_beside_the_nearest_run_without_it(tmp_path: Path) -> None:
     """Two values are compared with the first one alone, where that was run."""
     folder = tmp_path / "data" / "scaling"
