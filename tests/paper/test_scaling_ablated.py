@@ -79,7 +79,7 @@ def test_differences_stand_beside_what_chance_does(tmp_path: Path) -> None:
     assert shown["unchanged, seed 0"][0] == "3.650"
     assert shown["SLERP in place of LERP"] == ["3.645", "-0.005", f"{chance:.3f}", "-0.14", "-0.08"]
     assert shown["s_z: start 1, stored at 1"][1:3] == ["**+0.100**", f"{chance:.3f}"]
-    assert shown["α_A and α_M: scalar"][1] == "**-0.100**"
+    assert shown["α_A and α_M: scalar"][1:4] == ["**-0.100**", f"{chance:.3f}", "-2.74"]
     two = shown["s_qk: scalar; s_u and s_ν: scalar"]
     assert two[:3] == ["3.665", "+0.005", f"{chance / math.sqrt(2):.3f}"]
     assert shown["s_z: scalar"][:2] == ["3.660", "+0.010"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -34,10 +35,10 @@ def answered(runs: Path) -> str:
     return str(needed.answer(Ends.of(read(runs)), *needed.ASKED))
 
 
-def rows_of(folder: Path) -> list[list[str]]:
-    """Of the table of shares."""
-    text = "\n".join(page.Data.read(folder).parts())
-    table = text.partition("Tokens that an arm of nGPT needs")[2].partition("Tokens that a b")[0]
+def rows_of(folder: Path, title: str = "Tokens that an arm of nGPT needs") -> list[list[str]]:
+    """Of the table of shares, or another."""
+    parts = list(page.Data.read(folder).parts())
+    table = next(after for part, after in itertools.pairwise(parts) if part.startswith(title))
     lines = [line for line in table.splitlines() if line.startswith("| 8x512")]
     return [[cell.strip() for cell in line.split("|")[3:-1]] for line in lines]
 
@@ -82,6 +83,15 @@ def test_a_baseline_that_is_ahead_is_said_to_be(tmp_path: Path) -> None:
         "At 4k and 184M tokens: nGPT needs 0.83 (one seed) of the tokens of GPT and over 1.00 of "
         "those of the best baseline, GPT, QK-norm, Muon."
     )
+
+
+def test_of_baselines_only_gpt_is_measured_against_others(tmp_path: Path) -> None:
+    """What one good baseline needs for another's loss is no question of the study."""
+    study(tmp_path, ngpt=1.2, gpt_qk=1.1, gpt_qk_muon=1.5)
+    factors = rows_of(tmp_path, "Tokens that a baseline needs")
+    pairs = {(row[0], row[1]) for row in factors}
+    better = {"GPT, QK-norm", "GPT, QK-norm, Muon"}
+    assert pairs == {("GPT", arm) for arm in better} | {(arm, "nGPT") for arm in (*better, "GPT")}
 
 
 def test_the_answer_is_that_of_the_best_arms_at_the_largest_budget_of_both(tmp_path: Path) -> None:
