@@ -195,6 +195,15 @@ def test_eight_of_ten_do_where_the_baseline_spreads_twice_as_much(
     assert 0.75 <= held / 300 <= 0.87
 
 
+@pytest.mark.filterwarnings("error")
+def test_two_seeds_may_leave_everything_open() -> None:
+    """One degree of freedom: some draws are no losses at all; no logarithm is taken of those."""
+    curve = {tokens(d): [LAW.loss(tokens(d))] for d in (46, 92)}
+    found = fit.factor(curve, tokens(92), [LAW.loss(tokens(80))], Noise(0.3, 1))
+    assert found is not None
+    assert found.high == math.inf
+
+
 def test_no_law_goes_below_a_loss_of_nothing() -> None:
     """A straight line in log D is nearest to an E far below 0, which no loss has."""
     law = fit.fit([(1e6, 4.0), (2e6, 3.0), (4e6, 2.0)])
