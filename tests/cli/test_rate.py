@@ -88,7 +88,7 @@ def test_nothing_of_nano_is_left_in_a_larger_run(
     words = f"--model.arch {arm} --model.d-model 512 --model.n-layers 8 --model.n-heads 8"
     words += " --context 4096 --steps 1404 --batch-size 16 --model.vocab-size 16384"
     config, said = plan(*words.split())
-    assert "(the only rate tried); this run is like those (page)" in said
+    assert "(the only rate tried with these values); this run is like those (page)" in said
     wanted = to_dict(point)
     assert config["optim"] == wanted["optim"]
     if arm == "gpt":

@@ -137,6 +137,17 @@ def test_one_seed_that_diverged_is_enough() -> None:
     assert rate(a_run(), made_up(*runs)) == 4e-3
 
 
+def test_what_diverged_does_not_choose_the_seeds_that_others_are_compared_on() -> None:
+    """Of its one seed the worse rate is the better one."""
+    tried = {4e-3: (3.5, 3.3), 8e-3: (3.45, 3.45), 1.6e-2: (math.inf,)}
+    runs = [
+        (a_run(optim__lr=lr, train__seed=seed), loss)
+        for lr, ends in tried.items()
+        for seed, loss in enumerate(ends)
+    ]
+    assert rate(a_run(), made_up(*runs)) == 4e-3
+
+
 def test_where_all_runs_diverged_others_are_looked_at() -> None:
     """Another number of tokens, schedule, size or kind."""
     settings = sweep({46: {4e-3: 4.0}, 92: {8e-3: math.inf}})
@@ -176,6 +187,14 @@ def test_rates_of_kinds_follow_the_rate() -> None:
     assert tied.input_lr == pytest.approx(16e-3)
     assert recommend(a_run(92), (), alike).run.optim.input_lr is None
     assert recommend(a_run(184), (), settings).run.optim.input_lr is None
+
+
+def test_shares_are_of_the_rate_that_is_given() -> None:
+    own = {"optim__input_lr": 8e-3, "optim__final_lr": 4e-4}
+    settings = made_up((a_run(optim__lr=4e-3, **own), 3.5))
+    found = recommend(a_run(optim__lr=1e-3), {"optim.lr"}, settings).run.optim
+    rates = (found.lr, found.input_lr, found.final_lr)
+    assert rates == pytest.approx((1e-3, 2e-3, 1e-4))
 
 
 def test_rates_of_another_rate_are_not_left_standing() -> None:
@@ -269,6 +288,25 @@ def test_the_kind_comes_before_the_size() -> None:
     assert rate(a_run(optim__algorithm="muon", model__qk_norm=False), settings) == 2e-3
 
 
+def test_within_the_tokens_of_a_series_they_are_no_distance() -> None:
+    """Half as many layers here with up to eight times the tokens, four times as many there."""
+    settings = sweep({46: {8e-3: 4.0}, 368: {8e-3: 3.2}}, model__n_layers=4)
+    settings += sweep({46: {4e-3: 3.8}}, model__n_layers=32)
+    assert rate(a_run(46), settings) == 8e-3
+    assert rate(a_run(46, model__n_layers=32), settings) == 4e-3
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_an_algorithm_that_was_not_measured_takes_the_rates_of_the_plain_one(arch: str) -> None:
+    """Muon is another algorithm than GatedAdamW, too, and further from it than AdamW is."""
+    settings = sweep({92: {4e-3: 3.6}}, model__arch=arch)
+    settings += sweep({92: {2e-3: 3.4}}, model__arch=arch, optim__algorithm="muon")
+    gated = a_run(model__arch=arch, optim__algorithm="gated_adamw")
+    for tried in (settings, settings[::-1]):
+        made = recommend(gated, (), tried)
+        assert (made.run.optim.lr, made.basis.unlike) == (4e-3, ("optim.algorithm",))
+
+
 def test_the_series_is_the_nearest_in_size_and_in_tokens() -> None:
     """Half as many layers here, twice as many there."""
     settings = sweep({46: {8e-3: 4.0}, 92: {8e-3: 3.7}}, model__n_layers=4)
@@ -306,6 +344,15 @@ def test_muons_rate_is_a_multiple_that_is_tuned_by_itself() -> None:
     assert "(read off 6 pairs tried)" in made.lines[1]
     settings = made_up((a_run(**muon), 3.6))
     assert recommend(a_run(optim__algorithm="muon"), (), settings).run.optim.muon_lr is None
+
+
+def test_muons_multiple_lies_between_those_of_two_numbers_of_tokens() -> None:
+    """One at 46M tokens, a quarter at 184M: a half in the middle."""
+    muon: dict[str, Any] = {"optim__algorithm": "muon", "optim__lr": 8e-3}
+    ends = {(46, 8e-3): 3.9, (46, 4e-3): 4.0, (184, 2e-3): 3.4, (184, 8e-3): 3.5}
+    runs = [(a_run(m, optim__muon_lr=lr, **muon), loss) for (m, lr), loss in ends.items()]
+    made = recommend(a_run(92, optim__algorithm="muon"), (), made_up(*runs))
+    assert (made.run.optim.lr, made.run.optim.muon_lr) == (8e-3, 4e-3)
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -392,7 +439,10 @@ def test_a_difference_of_a_fifth_is_worth_a_word(millions: int, says: str) -> No
 
 
 def test_the_lines_say_where_the_best_was_not_found() -> None:
-    assert "(the only rate tried)" in told(recommend(a_run(), (), sweep({92: {4e-3: 3.4}})))
+    with_decay = sweep({92: {4e-3: 3.4}}, model__arch="gpt", optim__weight_decay=0.3)
+    without = sweep({92: {2e-3: 3.6, 4e-3: 3.5, 8e-3: 3.6}}, model__arch="gpt")
+    alone = recommend(a_run(model__arch="gpt"), (), [*with_decay, *without])
+    assert "0.004 at 92M tokens (the only rate tried with these values)" in told(alone)
     for lr, side in ((1e-3, "below"), (4e-3, "above")):
         settings = sweep({92: {1e-3: 3.5, 4e-3: 3.5, lr: 3.4}})
         words = f"{lr:g} at 92M tokens (tried: 0.001, 0.004; the best may lie {side})"

@@ -16,6 +16,7 @@ from spherelm.cli import main
 from spherelm.config_io import to_toml
 from spherelm.errors import UserError
 from spherelm.paper import fit, store
+from spherelm.paper.runner import Runner
 from spherelm.paper.scaling import arms, grid, identity, needed, page
 from spherelm.paper.scaling.chance import noises
 from spherelm.paper.scaling.grid import GRID
@@ -255,6 +256,16 @@ def test_one_seed_wins_against_several_by_more_than_chance_alone(
     assert {run.config.optim.lr for run in found.runs} == {lr}
 
 
+def test_less_is_beyond_chance_between_settings_that_share_more_seeds(tmp_path: Path) -> None:
+    """A deviation of 0.009 from five degrees of freedom: by chance 0.025 of one seed, 0.015 of the
+    three that both have."""
+    for lr, ends in ((2e-3, (3.97, 3.98, 3.99)), (4e-3, (3.99, 4.0, 4.01, 4.0))):
+        for seed, loss in enumerate(ends):
+            made_up(tmp_path, Point("gpt", 92, lr=lr, seed=seed), loss)
+    (found,) = needed.Ends.of(store.read(tmp_path)).bests
+    assert {run.config.optim.lr for run in found.runs} == {2e-3}
+
+
 def test_a_change_is_told_beside_the_nearest_run_without_it(tmp_path: Path) -> None:
     """Two values are compared with the first one alone, where that was run."""
     folder = tmp_path / "data" / "scaling"
@@ -325,6 +336,22 @@ def test_shares_and_factors_told_in_words_are_those_of_the_tables() -> None:
     assert set(losses) <= shown, set(losses) - shown
 
 
+def test_what_a_spread_of_all_but_the_plain_gpt_would_say() -> None:
+    """The page's words of how much rests on one spread for all arms."""
+    data = page.Data.read(ROOT / "docs" / "results")
+    others = [record for record in data.records if identity.arm_of(record.config) != "gpt"]
+    ends = dataclasses.replace(needed.Ends.of(data.records), noises=noises(others))
+    of_tied = {b.tokens: b for b in ends.at("8x512", 4096) if b.arm == "gpt-qk-muon-tied"}
+    found = {}
+    for tokens_of, end in of_tied.items():
+        reached = ends.needed("ngpt-muon", end)
+        assert reached is not None
+        found[round(tokens_of / 1e6)] = reached.reading.interval()
+    words = " ".join((ROOT / "docs" / "results" / page.PAGE).read_text().split())
+    assert f"from {found[92]} of the tied baseline's tokens at 92M" in words
+    assert f"from {found[184]} at 184M and from {found[368]} at 368M (a test)" in words
+
+
 # --- runs ----------------------------------------------------------------------------------------
 
 
@@ -368,11 +395,9 @@ def test_what_is_missing_is_said_before_anything_is_made(
 
 
 def test_a_run_is_not_begun_that_would_not_end_in_time(tmp_path: Path) -> None:
-    from spherelm.paper.scaling.runner import Study
-
     said: list[str] = []
-    points = [Point("gpt", 46)]
-    study = Study(points, None, tmp_path, tmp_path / "records", seconds=0.0, say=said.append)
-    study.run()
+    jobs = [Point("gpt", 46).job()]
+    runner = Runner(jobs, None, tmp_path, tmp_path / "records", seconds=0.0, say=said.append)
+    assert runner.run() == 1
     assert said[-1] == "out of time: 1 run left"
-    assert dataclasses.replace(study, points=[]).run() is None
+    assert Runner([], None, tmp_path, tmp_path / "records").run() == 0

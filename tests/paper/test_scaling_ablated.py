@@ -12,7 +12,7 @@ from spherelm.config import RunConfig
 from spherelm.config_io import read_toml, to_toml
 from spherelm.paper import store
 from spherelm.paper.ablations import TABLES, ablate
-from spherelm.paper.noise import Noise
+from spherelm.paper.noise import Noise, student
 from spherelm.paper.scaling import needed, page, settings
 from spherelm.paper.scaling.grid import GRID
 from spherelm.paper.scaling.point import Point
@@ -68,6 +68,7 @@ def test_differences_stand_beside_what_chance_does(tmp_path: Path) -> None:
     made_up(folder, Point("ngpt", 92, lr=4e-3), 3.0)  # another setting
     made_up(folder, Point("ngpt", 92, variant="slerp"), 3.645)
     made_up(folder, Point("ngpt", 92, variant="s_z-scale-1"), 3.75)
+    made_up(folder, Point("ngpt", 92, variant="alpha-scalar"), 3.55)
     for seed, loss in enumerate((3.655, 3.675)):
         made_up(folder, Point("ngpt", 92, variant="s_qk-scalar-s_u-scalar", seed=seed), loss)
     made_up(folder, Point("ngpt", 92, variant="s_z-scalar"), 3.66)
@@ -78,6 +79,7 @@ def test_differences_stand_beside_what_chance_does(tmp_path: Path) -> None:
     assert shown["unchanged, seed 0"][0] == "3.650"
     assert shown["SLERP in place of LERP"] == ["3.645", "-0.005", f"{chance:.3f}", "-0.14", "-0.08"]
     assert shown["s_z: start 1, stored at 1"][1:3] == ["**+0.100**", f"{chance:.3f}"]
+    assert shown["α_A and α_M: scalar"][1:4] == ["**-0.100**", f"{chance:.3f}", "-2.74"]
     two = shown["s_qk: scalar; s_u and s_ν: scalar"]
     assert two[:3] == ["3.665", "+0.005", f"{chance / math.sqrt(2):.3f}"]
     assert shown["s_z: scalar"][:2] == ["3.660", "+0.010"]
@@ -97,6 +99,15 @@ def test_one_seed_says_nothing_of_chance(tmp_path: Path) -> None:
     assert Noise.of([[3.65], [3.75]]) is None
     text = " ".join((tmp_path / page.PAGE).read_text().split())
     assert "nothing is known of what chance does" in text
+
+
+@pytest.mark.parametrize(
+    ("freedom", "t"),
+    [(1, 6.314), (2, 2.920), (10, 1.812), (11, 1.796), (20, 1.725), (30, 1.697), (120, 1.658)],
+)
+def test_students_t_is_that_of_its_table(freedom: int, t: float) -> None:
+    """To its three digits, also with as many degrees of freedom as the study has by now."""
+    assert student(freedom) == pytest.approx(t, abs=6e-4)
 
 
 @pytest.mark.parametrize("seeds", [(2,), (3,), (12,), (3, 1, 2)])

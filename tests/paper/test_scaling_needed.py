@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +17,8 @@ from tests.paper.test_scaling import LAW, made_up, tokens
 from tests.paper.test_scaling_times import A_STEP
 
 BUDGETS = (46, 92, 184)
+BELOW_46M = ("under 46M, not measured", "under 1.00", "-")
+"""What is told of a baseline's 46M tokens where nGPT ends lower with as many."""
 
 
 def study(folder: Path, **ahead: float) -> Path:
@@ -32,16 +35,16 @@ def answered(runs: Path) -> str:
     return str(needed.answer(Ends.of(read(runs)), *needed.ASKED))
 
 
-def rows_of(folder: Path) -> list[list[str]]:
-    """Of the table of shares."""
-    text = "\n".join(page.Data.read(folder).parts())
-    table = text.partition("Tokens that an arm of nGPT needs")[2].partition("Tokens that a b")[0]
+def rows_of(folder: Path, title: str = "Tokens that an arm of nGPT needs") -> list[list[str]]:
+    """Of the table of shares, or another."""
+    parts = list(page.Data.read(folder).parts())
+    table = next(after for part, after in itertools.pairwise(parts) if part.startswith(title))
     lines = [line for line in table.splitlines() if line.startswith("| 8x512")]
     return [[cell.strip() for cell in line.split("|")[3:-1]] for line in lines]
 
 
 def test_a_share_known_by_construction_is_found(tmp_path: Path) -> None:
-    """Of each budget of the baseline, the largest first; nothing of what lies below all runs."""
+    """Of each budget of the baseline, the largest first; also that an end is above all runs."""
     runs = study(tmp_path, ngpt=1.5)
     made_up(runs, Point("gpt-qk", 92), LAW.loss(1.2 * tokens(92)))  # one budget is an end, too
     made_up(runs, Point("ngpt-muon", 92), LAW.loss(3 * tokens(92)))  # but no curve
@@ -52,6 +55,7 @@ def test_a_share_known_by_construction_is_found(tmp_path: Path) -> None:
     assert rows_of(tmp_path) == [
         ["GPT", "184M", loss[2], "1", "nGPT", "123M", "0.67", "one seed", "0.80"],
         ["GPT", "92M", loss[1], "1", "nGPT", "61M", "0.67", "one seed", "0.80"],
+        ["GPT", "46M", loss[0], "1", "nGPT", *BELOW_46M, "under 1.20"],
         ["GPT, QK-norm", "92M", *of_qk],
     ]
     assert answered(runs) == (
@@ -62,21 +66,32 @@ def test_a_share_known_by_construction_is_found(tmp_path: Path) -> None:
 
 def test_far_ahead_a_share_is_less_than_the_smallest_run_has(tmp_path: Path) -> None:
     study(tmp_path, ngpt=3.0)
-    largest, other = rows_of(tmp_path)  # of 46M nothing is known but the two losses
+    largest, other, smallest = rows_of(tmp_path)
     assert largest[5:] == ["61M", "0.33", "one seed", "-"]
     assert other[5:] == ["under 46M, not measured", "under 0.50", "-", "-"]
+    assert smallest[5:] == [*BELOW_46M, "-"]
 
 
 def test_a_baseline_that_is_ahead_is_said_to_be(tmp_path: Path) -> None:
     runs = study(tmp_path, ngpt=1.2, gpt_qk_muon=3.0)
     shares = {(row[0], row[1]): row[5:7] for row in rows_of(tmp_path)}
     ahead = ["over 184M, not measured", "over 1.00"]
+    assert shares["GPT", "46M"] == list(BELOW_46M[:2]), "and one that is behind, too"
     assert shares["GPT, QK-norm, Muon", "184M"] == ahead
     assert shares["GPT, QK-norm, Muon", "46M"] == ["115M", "2.50"]  # 3 / 1.2
     assert answered(runs) == (
         "At 4k and 184M tokens: nGPT needs 0.83 (one seed) of the tokens of GPT and over 1.00 of "
         "those of the best baseline, GPT, QK-norm, Muon."
     )
+
+
+def test_of_baselines_only_gpt_is_measured_against_others(tmp_path: Path) -> None:
+    """What one good baseline needs for another's loss is no question of the study."""
+    study(tmp_path, ngpt=1.2, gpt_qk=1.1, gpt_qk_muon=1.5)
+    factors = rows_of(tmp_path, "Tokens that a baseline needs")
+    pairs = {(row[0], row[1]) for row in factors}
+    better = {"GPT, QK-norm", "GPT, QK-norm, Muon"}
+    assert pairs == {("GPT", arm) for arm in better} | {(arm, "nGPT") for arm in (*better, "GPT")}
 
 
 def test_the_answer_is_that_of_the_best_arms_at_the_largest_budget_of_both(tmp_path: Path) -> None:

@@ -50,17 +50,16 @@ def main(flags: ReproduceFlags) -> int:
     if flags.data is None and not flags.rehearse:
         raise UserError("--data must be given: the folder of tokens that `spherelm prepare` made")
 
-    from spherelm.paper.scaling.runner import Study
+    from spherelm.paper.runner import Runner
 
     Path(flags.out).mkdir(parents=True, exist_ok=True)
-    Study(
-        points,
+    Runner(
+        [point.job(flags.rehearse) for point in points],
         flags.data,
         Path(flags.out),
         records,
         workers=2 if flags.workers is None else flags.workers,
         seconds=None if flags.minutes is None else 60 * flags.minutes,
-        rehearse=flags.rehearse,
         say=_say,
     ).run()
     for path in page.redraw(results):

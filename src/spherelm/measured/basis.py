@@ -101,7 +101,7 @@ def _optimum(optimum: Optimum) -> str:
         edge = {lrs[0]: "below", lrs[-1]: "above"}.get(optimum.lr)
         tried += f"; the best may lie {edge}" if edge else ""
     if len(optimum.tried) == 1:
-        tried = "the only rate tried"
+        tried = "the only rate tried with these values"  # with another decay, say, others were
     return f"{rate} at {format_count(optimum.tokens)} tokens ({tried})"
 
 

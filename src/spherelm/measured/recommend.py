@@ -3,7 +3,8 @@
 The rule, in this order; distances are in doublings, |log2 of a ratio|:
 
 1. Of all settings those of the run's kind (its architecture in any case, then its algorithm and
-   variants: as few fields as possible differ).
+   variants: as few fields as possible differ; of two whose values are both others, the plain one,
+   so that GatedAdamW takes AdamW's rates and not Muon's).
 2. Of these the series that is nearest: one model at one context and batch, trained for several
    numbers of tokens. The distance is the sum of those in parameters of the blocks, context, tokens
    a step, and of the tokens from the range that the series has. A series of which no two rates
@@ -134,9 +135,11 @@ def _ended(settings: Iterable[Setting]) -> list[Setting]:
 def _nearest_kind(settings: Iterable[Setting], run: RunConfig) -> tuple[tuple[str, Any], ...]:
     wanted = kind_of(run)
 
-    def distance(kind: tuple[tuple[str, Any], ...]) -> tuple[bool, int, bool, str]:
+    def distance(kind: tuple[tuple[str, Any], ...]) -> tuple[bool, int, bool, int, str]:
         unlike = _differing(kind, wanted)
-        return "model.arch" in unlike, len(unlike), "optim.algorithm" in unlike, str(kind)
+        # Of two other algorithms, say, the plain one.
+        another = "optim.algorithm" in unlike, len(set(kind) ^ set(wanted))
+        return "model.arch" in unlike, len(unlike), *another, str(kind)
 
     return min({s.kind for s in settings}, key=distance)
 

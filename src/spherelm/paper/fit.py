@@ -35,7 +35,10 @@ EXTRAPOLATE = 2.0
 """How far beyond its largest budget a fit of three budgets or more is believed, at most."""
 BELOW = 1.1
 """How far below its smallest one any fit is."""
-_EXPONENTS = 0.01 * 1.03 ** np.arange(180)  # 0.01 to 2.0
+_MIDDLE = 0.14
+_STEPS = (1.3, 1.03, 1.003, 1.0003)
+"""An exponent is looked for between 0.01 and 2, then ever closer to the best one so far, ten steps
+on either side of it. To 3 % alone, a share of the study is up to 0.003 off, and is told so."""
 
 Array = npt.NDArray[np.float64]
 
@@ -76,24 +79,29 @@ def _fits(tokens: Array, losses: Array) -> tuple[Array, Array, Array]:
         falls = slope[:, 0] < 0
         A, b = np.exp(start[:, 0]), -slope[:, 0]
         return np.where(falls, 0.0, none), np.where(falls, A, none), np.where(falls, b, none)
-    # For an exponent, the best E and A are a line over D^−b.
-    A, E, off = _lines(tokens[:, None] ** -_EXPONENTS, losses)
-    off = np.where((A > 0) & (E >= 0), off, np.inf)
-    each, best = np.arange(len(losses)), off.argmin(axis=1)
-    found = np.isfinite(off[each, best])
-    laws = E[each, best], A[each, best], _EXPONENTS[best]
+    each, best = np.arange(len(losses)), np.full(len(losses), _MIDDLE)
+    for step in _STEPS:
+        b = best[:, None] * step ** np.arange(-10, 11)
+        # For an exponent, the best E and A are a line over D^−b.
+        A, E, off = _lines(tokens[:, None] ** -b[:, None], losses)
+        off = np.where((A > 0) & (E >= 0), off, np.inf)
+        nearest = off.argmin(axis=1)
+        best = b[each, nearest]
+    found = np.isfinite(off[each, nearest])
+    laws = E[each, nearest], A[each, nearest], best
     E, A, b = (np.where(found, value, none) for value in laws)
     return E, A, b
 
 
 def _lines(x: Array, y: Array) -> tuple[Array, Array, Array]:
     """Slopes, intercepts and squared errors of the lines nearest by squares, of every row of y over
-    every column of x.  x: (D, M), y: (N, D) -> (N, M) each"""
-    from_mean, y_from_mean = x - x.mean(axis=0), y - y.mean(axis=1, keepdims=True)
-    squares = (from_mean**2).sum(axis=0)
-    slope = y_from_mean @ from_mean / squares
-    start = y.mean(axis=1, keepdims=True) - slope * x.mean(axis=0)
-    return slope, start, (y_from_mean**2).sum(axis=1, keepdims=True) - slope**2 * squares
+    every column of its x.  x: (N, D, M), or (D, M) of all rows; y: (N, D) -> (N, M) each"""
+    y = y[..., None]
+    x_mean, y_mean = x.mean(axis=-2, keepdims=True), y.mean(axis=-2, keepdims=True)
+    from_mean, y_from_mean = x - x_mean, y - y_mean
+    slope = (y_from_mean * from_mean).sum(axis=-2) / (from_mean**2).sum(axis=-2)
+    start = y_mean[..., 0, :] - slope * x_mean[..., 0, :]
+    return slope, start, ((y_from_mean - slope[..., None, :] * from_mean) ** 2).sum(axis=-2)
 
 
 @dataclass(frozen=True)

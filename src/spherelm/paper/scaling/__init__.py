@@ -2,8 +2,7 @@
 
 arms         ways to train, and recipes that change one thing of them
 point        one run: its whole configuration
-grid         which runs: arms, budgets, contexts, schedules, rates, seeds
-runner       trains them as `paper.runner` trains all grids
+grid         which runs, as data; `paper.runner` trains them
 times        seconds of a training step of each arm, alone on the device
 page         tables and figures, from what is kept in the folder `data` of the results alone
 identity     what a run is: its arm, size and setting

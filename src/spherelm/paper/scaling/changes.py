@@ -58,7 +58,7 @@ def unchanged(point: Point) -> Iterator[Point]:
     if point.variant:
         return
     if base := ARMS[point.arm].base:
-        yield dataclasses.replace(point, arm=base, lr=point.peak)
+        yield dataclasses.replace(point, arm=base)
     elif point.tuned:
         for kept in reversed(range(len(point.tuned))):
             yield dataclasses.replace(point, tuned=point.tuned[:kept])

@@ -226,7 +226,7 @@ def _queue() -> list[Point]:
 
 def _tied(point: Point) -> Point:
     """The same with tied embeddings."""
-    return dataclasses.replace(point, arm=f"{point.arm}-tied", lr=point.peak)
+    return dataclasses.replace(point, arm=f"{point.arm}-tied")
 
 
 def rates_around(lr: float) -> tuple[float, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from spherelm.paper.scaling.point import CONTEXT, SMALL
 from spherelm.paper.store import Record
 
 
+@functools.cache
 def arm_of(run: RunConfig) -> str:
     """The arm that a configuration belongs to."""
     fields = dict(flatten(to_dict(run)))

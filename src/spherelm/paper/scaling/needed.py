@@ -75,8 +75,9 @@ def read_off(
 ) -> Reading | None:
     """What `curve` needs for the losses that another arm has after `tokens`, as `fit.factor`.
 
-    Beyond its runs, that it is more than `tokens`, or less. None where not even that is known: with
-    one budget alone, for example, or at the smallest of an arm that is ahead.
+    Beyond its runs, that it is more than the largest has, or less than the smallest. None where
+    that does not say who is ahead, as more than a part of `tokens`. A run of just `tokens` does:
+    of an arm that is ahead as of one that is behind.
     """
     if len(curve) < 2:
         return None
@@ -86,7 +87,7 @@ def read_off(
     least, most, loss = min(curve), max(curve), statistics.fmean(losses)
     if most >= tokens and loss < statistics.fmean(curve[most]):
         return Reading(fit.Factor(tokens, most, False), "over")
-    if least < tokens and loss > statistics.fmean(curve[least]):
+    if least <= tokens and loss > statistics.fmean(curve[least]):
         return Reading(fit.Factor(tokens, least, False), "under")
     return None
 

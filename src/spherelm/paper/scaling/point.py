@@ -15,6 +15,7 @@ from spherelm.config_io import override
 from spherelm.measured.settings import unit
 from spherelm.model.config import ModelConfig, ScaleConfig
 from spherelm.paper.ablations import ablate
+from spherelm.paper.runner import Job
 from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.size import Shape
 
@@ -142,6 +143,10 @@ class Point:
         if not self.variant:
             return run
         return dataclasses.replace(run, model=ablate(run.model, self.variant))
+
+    def job(self, rehearse: bool = False) -> Job:
+        """What `paper.runner` trains; to rehearse, at a tiny size."""
+        return Job(self.id, rehearsed(self.config()) if rehearse else self.config())
 
 
 def _fields(name: str, value: float, run: RunConfig) -> list[tuple[str, float]]:

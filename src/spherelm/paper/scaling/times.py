@@ -19,7 +19,7 @@ from spherelm.errors import UserError
 from spherelm.paper.scaling import grid
 from spherelm.paper.scaling.arms import ARMS, MAIN
 from spherelm.paper.scaling.identity import place
-from spherelm.paper.scaling.point import Point, rehearsed
+from spherelm.paper.scaling.point import Point
 
 if TYPE_CHECKING:
     from spherelm.bench.timing import Timing
@@ -105,7 +105,7 @@ def measure(
     made_with = environment(device)
     for where in sorted({place(p.size, p.context) for p in points}):
         here = {name(p): p for p in points if place(p.size, p.context) == where}
-        runs = {n: rehearsed(p.config()) if rehearse else p.config() for n, p in here.items()}
+        runs = {n: p.job(rehearse).config for n, p in here.items()}
         times = step_times(runs, device, whole=True, say=say)
         for each, timing in times.items():
             say(f"{each}: {timing} ms for {runs[each].tokens_per_step:,} tokens")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 from spherelm.config import RunConfig
 from spherelm.measured.settings import recipe_of
 from spherelm.paper.scaling.arms import ARMS
@@ -46,9 +49,15 @@ def title(record: Record) -> str:
     if variant := variant_of(record.id):
         return f"nGPT, {variant}"
     run, arm = record.config, arm_of(record.config)
-    usual, own = dict(recipe_of(Point(arm, 92).config())), dict(recipe_of(run))
+    usual, own = _usual(arm), dict(recipe_of(run))
     changed = [name for name, field in TUNED.items() if own.get(field) != usual.get(field)]
     return ", ".join((ARMS[arm].title, *(f"{name} {own[TUNED[name]]:g}" for name in changed)))
+
+
+@functools.cache
+def _usual(arm: str) -> dict[str, Any]:
+    """The recipe that an arm's points have unless they say otherwise."""
+    return dict(recipe_of(Point(arm, 92).config()))
 
 
 def difference(base: Record, run: Record) -> str:
