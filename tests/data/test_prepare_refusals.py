@@ -33,6 +33,7 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     (folder / "fake.txt.xz").write_text("not compressed")
     (folder / "bad.jsonl").write_text('{"text": "a"}\n{"text": \n')
     (folder / "field.jsonl").write_text('{"body": "a", "id": 3}\n')
+    (folder / "number.jsonl").write_text('{"text": 5}\n')
     (folder / "list.jsonl").write_text('["a"]\n')
     (folder / "bad.parquet").write_text("PAR1 it is not")
     pq.write_table(pa.table({"body": ["a"], "n": [1]}), folder / "body.parquet")
@@ -69,6 +70,7 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "no xz": (["fake.txt.xz"], "cannot read fake.txt.xz"),
         "bad JSON": (["bad.jsonl"], "bad.jsonl line 2 is not JSON"),
         "other field": (["field.jsonl"], "line 1 has no text in the field 'text'"),
+        "field of a number": (["number.jsonl"], "has no text in the field 'text', but 5; mend the"),
         "no object": (["list.jsonl"], "list.jsonl line 1 has no text"),
         "bad Parquet": (["bad.parquet"], "bad.parquet is not a Parquet file"),
         "torn Parquet": (["torn.parquet"], "reading torn.parquet stopped part-way: "),

@@ -240,7 +240,10 @@ def test_runs_of_different_tokenizers_compare_by_bits_per_byte(
     assert "different tokenizers (bytes and bpe-280)" in error
     assert "use --metric bits-per-byte" in error
     assert main([*arguments, "--metric", "bits-per-byte", "--json"]) == 0
-    of_bytes, of_bpe = json.loads(capsys.readouterr().out)["curves"]
+    said = capsys.readouterr()
+    of_bytes, of_bpe = json.loads(said.out)["curves"]
+    assert f"256 tokens, bits per byte {of_bytes['bits_per_byte'][1]:.4f}\n" in said.err
+    assert "perplexity" not in said.err
     assert of_bytes["tokens"] == of_bpe["tokens"]  # the third book is too short for one of them
     # The same text in fewer tokens: more bits in each.
     ratio = of_bpe["bits_per_byte"][0] / (of_bpe["losses"][0] / math.log(2))

@@ -79,6 +79,8 @@ def test_a_full_disk_is_one_line(prepared: Path, tmp_path: Path) -> None:
             return None
         if status != 2 or "Traceback" in said or not last[0].startswith("spherelm: "):
             return f"{verb} with files of at most {most} bytes: status {status}, {said[-500:]}"
+        if "cannot read or write" in last[0]:
+            return f"{verb} with files of at most {most} bytes does not say which file: {last[0]}"
         if said.count("spherelm: ") != 1:
             return f"{verb} with files of at most {most} bytes said more than once: {said}"
         if verb in WHOLE_OR_ABSENT and out.exists():

@@ -15,6 +15,7 @@ from spherelm.cli import main
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.open import open_dataset
+from spherelm.data.tokenizer_library import LibraryTokenizer
 from spherelm.errors import UserError
 from spherelm.runs.metrics import read_metrics
 from spherelm.saved import find_saved
@@ -104,6 +105,25 @@ def test_it_says_what_differs_and_what_it_began_with(runs: dict[str, Path]) -> N
     folder = (runs["ngpt"] / "checkpoints" / "step_12").resolve()
     assert f"began with the weights of {folder}" in html
     assert "configurations are the same" in page(runs["ngpt"], runs["ngpt"])
+
+
+def test_losses_of_different_tokenizers_are_not_compared(
+    runs: dict[str, Path], tmp_path: Path
+) -> None:
+    """They are per token: a longer token costs more, whatever the model."""
+    said = "these runs have different tokenizers: compare the bits per byte"
+    other = tmp_path / "other"
+    shutil.copytree(runs["gpt"], other)
+    shutil.rmtree(other / "tokenizer")
+    assert said not in page(runs["gpt"], runs["ngpt"], other)
+    library = pytest.importorskip("tokenizers")
+    bare = library.Tokenizer(library.models.BPE({"<|endoftext|>": 0, "a": 1}, []))
+    LibraryTokenizer(bare.to_str(), "two", "<|endoftext|>").save(other / "tokenizer")
+    html = page(runs["ngpt"], other)
+    assert html.count(said) == 2  # at the numbers and at the pictures
+    for folder in (runs["ngpt"], other):
+        bits = read_metrics(folder / "metrics.jsonl")[-1]["val_bits_per_byte"]
+        assert f'<td data-label="bits per byte">{bits:.4f}</td>' in html
 
 
 def test_factors_are_shaded_from_the_lowest_layer_to_the_highest(runs: dict[str, Path]) -> None:

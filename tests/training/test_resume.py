@@ -228,3 +228,13 @@ def test_another_architecture_is_told_as_that() -> None:
     plain = dataclasses.replace(ngpt, model=dataclasses.replace(ngpt.model, s_z=ScaleConfig()))
     with pytest.raises(UserError, match=r"with model.s_z.init = unset: the run began with 16.0;"):
         check_same_run(ngpt, plain)
+
+
+def test_a_vocabulary_that_came_with_the_data_is_told_as_that() -> None:
+    """A line that is given again without its --data has bytes for its tokens."""
+    began = override(tiny("ngpt"), {"data.path": "tokens/bpe", "model.vocab_size": 600})
+    again = override(began, {"data.path": None, "model.vocab_size": 257})
+    with pytest.raises(UserError, match=r"257, that of the built-in corpus: .* the same --data"):
+        check_same_run(began, again)
+    with pytest.raises(UserError, match=r"vocab_size = 257: the run began with 600; leave it"):
+        check_same_run(began, override(began, {"model.vocab_size": 257}))

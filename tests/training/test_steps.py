@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +23,7 @@ from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
 from spherelm.data.loader import evaluation_batches
 from spherelm.distributed.processes import Processes
+from spherelm.errors import UserError
 from spherelm.eval.loss import evaluate
 from spherelm.model.flops import count_parameters, flops_per_token
 from spherelm.model.sphere import store_matrices_
@@ -131,6 +134,19 @@ def test_lines_after_the_checkpoint_and_a_line_cut_short_are_dropped(tmp_path: P
     lines.close()
     assert [line["loss"] for line in read_metrics(file)] == [0.5, 0.5, 0.25]
     assert read_metrics(tmp_path / "missing.jsonl") == []
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_told_with_the_name_of_the_file_also_at_its_end(tmp_path: Path) -> None:
+    """What could not be written is still to be written when the file is closed."""
+    file = tmp_path / "metrics.jsonl"
+    lines = StepFile(file, first=1, last=0)
+    with open("/dev/full", "wb") as full:
+        os.dup2(full.fileno(), lines._file.fileno())
+    with pytest.raises(UserError, match=f"cannot write {re.escape(str(file))}: No space left"):
+        lines.write({"step": 1})
+    with pytest.raises(UserError, match=f"cannot write {re.escape(str(file))}: No space left"):
+        lines.close()
 
 
 def test_the_optimizer_is_what_the_configuration_says() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
+import shutil
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +15,7 @@ import pytest
 
 from spherelm.config_io import override
 from spherelm.data.dataset import TokenDataset
+from spherelm.errors import UserError
 from spherelm.runs.run_dir import RunDir
 from spherelm.training.loop import train
 from spherelm.training.report import trackers
@@ -40,6 +45,29 @@ def test_tensorboard_forgets_what_came_after_the_checkpoint(saved: int, tmp_path
     events = accumulator.EventAccumulator(str(tmp_path)).Reload()
     expected = [(step, 1.0 if step <= saved else 2.0) for step in (1, 2, 3)]
     assert [(e.step, e.value) for e in events.Scalars("loss")] == expected
+
+
+def test_events_that_cannot_be_written_are_told_once_and_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """TensorBoard's thread ends with the system's error, which has no name and was a traceback."""
+    pytest.importorskip("tensorboard")
+    told: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    folder = tmp_path / "events"
+    tracker = trackers.TensorBoard(folder, 0)
+    shutil.rmtree(folder)
+
+    def log_more_than_its_queue_holds() -> None:
+        for step in range(1, 10**6):
+            tracker.log({"step": step, "loss": 1.0})
+
+    with pytest.raises(UserError, match=f"cannot write {re.escape(str(folder))}: "):
+        log_more_than_its_queue_holds()
+    with contextlib.suppress(UserError):  # again, where something is left to be written
+        tracker.close()
+    assert not told
+    assert threading.excepthook == told.append
 
 
 def test_a_run_on_weights_and_biases_is_one_run_of_ours(

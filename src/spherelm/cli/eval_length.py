@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from spherelm.eval.length import LengthCurve, Metric
     from spherelm.eval.loss import Evaluation
 
+DIGITS = {"perplexity": 2, "bits-per-byte": 4}
+"""Behind the point."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class LengthFlags(ModelsFlags):
@@ -78,7 +81,12 @@ def _measure(flags: LengthFlags) -> int:
         with precision:
             curves.append(
                 length_curve(
-                    model, tokenizer, tokens, lengths, label=label, report=partial(_report, run)
+                    model,
+                    tokenizer,
+                    tokens,
+                    lengths,
+                    label=label,
+                    report=partial(_report, run, flags.metric),
                 )
             )
     values = [
@@ -106,20 +114,22 @@ def _refuse_several_tokenizers(runs: tuple[str, ...], tokenizers: list[Tokenizer
             )
 
 
-def _report(run: str, length: int, evaluation: Evaluation) -> None:
-    print(f"{run}: {length:,} tokens, perplexity {evaluation.perplexity:.2f}", file=sys.stderr)
+def _report(run: str, metric: Metric, length: int, evaluation: Evaluation) -> None:
+    """Progress, in what the table will show."""
+    value = evaluation.perplexity if metric == "perplexity" else evaluation.bits_per_byte or 0.0
+    said = f"{metric.replace('-', ' ')} {value:.{DIGITS[metric]}f}"
+    print(f"{run}: {length:,} tokens, {said}", file=sys.stderr)
 
 
 def _print(curves: list[LengthCurve], metric: Metric) -> None:
     several = len({curve.tokenizer for curve in curves}) > 1
-    digits = 2 if metric == "perplexity" else 4
     names = ["model, trained at", "tokenizer"] if several else ["model, trained at"]
     print_table(
         f"{metric.replace('-', ' ')} by length of context",
         [
             (
                 *((curve.label, curve.tokenizer) if several else (curve.label,)),
-                *(f"{value:.{digits}f}" for value in curve.values(metric)),
+                *(f"{value:.{DIGITS[metric]}f}" for value in curve.values(metric)),
             )
             for curve in curves
         ],

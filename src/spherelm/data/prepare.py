@@ -143,6 +143,8 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
         named = load_tokenizer(config.tokenizer, config.end_of_document)
     train = find_sources(config.inputs, config.field, named)
     val = find_sources(config.val, config.field, named)
+    _check_named_once(train)
+    _check_named_once(val)
     _check_apart(train, val)
     stream = PieceStream(train, val, config.fraction)
     settings = _settings(config, train, val, named)
@@ -167,6 +169,17 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
             _compare(config.out, before, settings)
         run = _Run(config, stream, dtype, OutputFolder(owner, settings, tokenizer), report)
         return Prepared(run.run(), was_complete=False)
+
+
+def _check_named_once(sources: list[Source]) -> None:
+    """Refuse the same file twice, as by a folder and a glob in it: of a handful of texts the last
+    is held out, and would be one that is trained on."""
+    seen = set()
+    for source in sources:
+        path = os.path.abspath(source.name)
+        if path in seen:
+            raise UserError(f"{source.name} is named twice; name each input once")
+        seen.add(path)
 
 
 def _check_apart(train: list[Source], val: list[Source]) -> None:

@@ -29,7 +29,7 @@ from spherelm.data.dataset import read_nanogpt
 from spherelm.data.documents import Piece, pieces_of, pieces_of_lines
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.data.zstd import open_zstd
-from spherelm.errors import UserError, first_line, or_say, package
+from spherelm.errors import UserError, first_line, or_say, package, shortened
 
 COMPRESSION: dict[str, Callable[..., Any]] = {
     ".gz": gzip.open,
@@ -245,7 +245,12 @@ class JsonlFile(_File):
             text = values.get(self.field)
             if text is None and self.field in values:
                 continue  # a missing text is an empty one, as in a table
-            if not isinstance(text, str):
+            if text is not None and not isinstance(text, str):
+                raise UserError(
+                    f"{self.path} line {number} has no text in the field {self.field!r}, but "
+                    f"{shortened(text)}; mend the line, or name another field with --field"
+                )
+            if text is None:
                 fields = ", ".join(values) or "none"
                 raise UserError(
                     f"{self.path} line {number} has no text in the field {self.field!r}; "

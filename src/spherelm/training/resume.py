@@ -160,9 +160,14 @@ def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> Non
 def check_same_run(before: RunConfig, now: RunConfig) -> None:
     """Refuse to resume with a configuration that would be another run."""
     old, new = dict(flatten(to_dict(before))), dict(flatten(to_dict(now)))
+    other_data = before.data.path != now.data.path
     for field in old | new:  # model.arch first: much else follows from it
         if field not in MAY_CHANGE and old.get(field) != new.get(field):
+            given, remedy = str(new.get(field, "unset")), "leave it as it was"
+            if field == "model.vocab_size" and other_data:  # which nobody gave: the data did
+                given += f", that of {now.data.path or 'the built-in corpus'}"
+                remedy = "give the same --data"
             raise UserError(
-                f"cannot resume with {field} = {new.get(field, 'unset')}: the run began with "
-                f"{old.get(field, 'unset')}; leave it as it was, or start over with another --out"
+                f"cannot resume with {field} = {given}: the run began with "
+                f"{old.get(field, 'unset')}; {remedy}, or start over with another --out"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ from typing import Any
 
 from spherelm import records
 from spherelm.config import RunConfig
+from spherelm.data.tokenizer import Tokenizer, same_ids
+from spherelm.data.tokenizer_load import load_saved_tokenizer
 from spherelm.errors import UserError, no_folder, some
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir, runs_in
@@ -34,6 +37,8 @@ class History:
     """The lines of metrics.jsonl."""
     seconds: dict[int, float]
     """What each step took."""
+    tokenizer: Tokenizer | None = None
+    """Its own; None where there is none that can be read."""
 
     @property
     def step(self) -> int:
@@ -125,4 +130,13 @@ def read_history(folder: str) -> History:
         line["step"]: float(records.field(line, "seconds", (int, float), run_dir.speed))
         for line in speed
     }
-    return History(folder, config, environment, metrics, times)
+    tokenizer = None
+    with contextlib.suppress(UserError):  # a report can do without
+        tokenizer = load_saved_tokenizer(run_dir.tokenizer)
+    return History(folder, config, environment, metrics, times, tokenizer)
+
+
+def are_of_one_tokenizer(runs: Sequence[History]) -> bool:
+    """Whether a token is the same for all `runs`, as far as that is known."""
+    known = [run.tokenizer for run in runs if run.tokenizer is not None]
+    return all(same_ids(known[0], other) for other in known[1:])

@@ -11,7 +11,7 @@ from spherelm.console import format_count, format_seconds
 from spherelm.model.flops import count_parameters
 from spherelm.plots.chart import Chart
 from spherelm.plots.page import Cell, Named, Part, document, pictures, sample, table
-from spherelm.training.report.history import MOST_POINTS, RECENT, History
+from spherelm.training.report.history import MOST_POINTS, RECENT, History, are_of_one_tokenizer
 from spherelm.training.report.history_charts import (
     FACTORS,
     Shown,
@@ -45,7 +45,8 @@ def _parts(shown: Sequence[Shown], samples: Samples) -> Iterator[Part]:
         ("factors", "Eigen learning rates and scaling factors", factor_charts(shown)),
     ):
         if charts:
-            yield Part(name, title, _pictures(charts), "Factors" if name == "factors" else None)
+            content = _pictures(charts) + (_unlike(shown) if name == "losses" else "")
+            yield Part(name, title, content, "Factors" if name == "factors" else None)
     if samples:
         title = "What it writes" if len(shown) == 1 else "What they write"
         yield Part("samples", title, "\n".join(_samples(shown, samples)), "Samples")
@@ -106,21 +107,37 @@ COLUMNS: dict[str, Callable[[History], str]] = {
     "tokens/s": lambda run: "" if (s := run.tokens_per_second) is None else format_count(s),
 }
 """What is said of each run, by the head of its column."""
+ACROSS_TOKENIZERS: dict[str, Callable[[History], str]] = {
+    "bits per byte": lambda run: _number(_validation(run, "val_bits_per_byte")[-1:]),
+}
+"""What else is said where losses do not compare."""
 
 
 def _numbers(shown: Sequence[Shown]) -> str:
+    unlike = _unlike(shown)
+    columns = COLUMNS | ACROSS_TOKENIZERS if unlike else COLUMNS
     rows: list[Sequence[Cell]] = [
-        (Named(each.label, each.role), *(tell(each.run) for tell in COLUMNS.values()))
+        (Named(each.label, each.role), *(tell(each.run) for tell in columns.values()))
         for each in shown
     ]
-    return table(["", *COLUMNS], rows, stacked=True) + (
+    return table(["", *columns], rows, stacked=True) + (
         f'\n<p class="quiet">Training loss and speed are those of the last {RECENT} steps at most; '
-        "time is that of training steps, without evaluations and checkpoints.</p>"
+        f"time is that of training steps, without evaluations and checkpoints.</p>{unlike}"
     )
 
 
-def _validation(run: History) -> list[float]:
-    return [line["val_loss"] for line in run.metrics if line.get("val_loss") is not None]
+def _unlike(shown: Sequence[Shown]) -> str:
+    """That losses do not compare; nothing where they do."""
+    if are_of_one_tokenizer([each.run for each in shown]):
+        return ""
+    return (
+        '\n<p class="quiet">Losses are per token, and these runs have different tokenizers: '
+        "compare the bits per byte of the last validation.</p>"
+    )
+
+
+def _validation(run: History, name: str = "val_loss") -> list[float]:
+    return [line[name] for line in run.metrics if line.get(name) is not None]
 
 
 def _number(values: Sequence[float]) -> str:

@@ -50,7 +50,9 @@ class StepFile:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._file.close()
+        """Close the file: what a full disk has not taken is tried again, and refused again."""
+        with or_say(f"cannot write {self.path}"):
+            self._file.close()
 
 
 class Stopwatch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import netrc
 import os
+import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from urllib.parse import urlsplit
 from spherelm import records
 from spherelm.config import RunConfig
 from spherelm.config_io import to_dict
-from spherelm.errors import UserError, first_line, package
+from spherelm.errors import UserError, first_line, or_say, package
 from spherelm.runs.run_dir import RunDir
 
 
@@ -55,14 +56,29 @@ class TensorBoard:
     def __init__(self, folder: Path, start_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._writer = SummaryWriter(str(folder), purge_step=start_step + 1)
+        self._folder = folder
+        self._before, threading.excepthook = threading.excepthook, self._thread_ended
+        with or_say(f"cannot write {folder}"):
+            self._writer = SummaryWriter(str(folder), purge_step=start_step + 1)
 
     def log(self, record: Mapping[str, Any]) -> None:
-        for name, value in _scalars(record):
-            self._writer.add_scalar(name, value, record["step"])
+        with or_say(f"cannot write {self._folder}"):
+            for name, value in _scalars(record):
+                self._writer.add_scalar(name, value, record["step"])
 
     def close(self) -> None:
-        self._writer.close()
+        try:
+            with or_say(f"cannot write {self._folder}"):
+                self._writer.close()
+        finally:
+            threading.excepthook = self._before
+
+    def _thread_ended(self, ended: threading.ExceptHookArgs) -> None:
+        """What a full disk raises in the writer's thread `log` raises, too: it is said once, and
+        not as a traceback."""
+        written = isinstance(ended.exc_value, OSError)
+        if not (written and type(ended.thread).__module__.startswith("tensorboard.")):
+            self._before(ended)
 
 
 class WeightsAndBiases:
