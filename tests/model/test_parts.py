@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -91,3 +93,46 @@ def test_a_block_of_the_other_architecture_is_refused(block: type, config: Model
     """It would be half of each: its attention and its MLP go by the configuration."""
     with pytest.raises(UserError, match=rf"{block.__name__} is made from a ModelConfig of arch"):
         block(config)
+
+
+class Gated(Attention):
+    """Attention of ours with one matrix more, drawn as rows on the sphere."""
+
+    def __init__(self, marks: dict[str, int] | None) -> None:
+        super().__init__(CONFIG)
+        self.W_gate = nn.Parameter(torch.empty(2, 16))
+        if marks is not None:
+            self.unit_vectors = marks
+        initialize_(self, CONFIG)
+
+
+class GatedByItsClass(Gated):
+    unit_vectors = {"W_gate": -1}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    ("kind", "marks"), [(Gated, {"W_gate": -1}), (GatedByItsClass, None), (GatedByItsClass, {})]
+)
+def test_marks_add_up(kind: type[Gated], marks: dict[str, int] | None) -> None:
+    """One on a class was not seen, and one on a part took the place of the part's own."""
+    model = kind(marks)
+    assert {m.name for m in unit_matrices(model)} == {"W_q", "W_k", "W_v", "W_o", "W_gate"}
+    assert largest_norm_deviation(model) < 1e-6
+
+
+def test_one_matrix_more_is_free_unless_it_is_marked() -> None:
+    model = Gated(None)
+    assert {m.name for m in unit_matrices(model)} == {"W_q", "W_k", "W_v", "W_o"}
+    assert (model.W_gate.norm(dim=-1) - 1).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("marks", [["W_gate"], {"W_gate": 2}, {"W_gate": None}, "W_gate"])
+def test_a_mark_that_gives_no_dimension_is_refused(marks: Any) -> None:
+    with pytest.raises(UserError, match="unit_vectors of Gated must give the dimension"):
+        Gated(marks)
+
+
+@pytest.mark.parametrize("name", ["W_gat", "s_qk.stored"])
+def test_a_mark_of_what_is_no_matrix_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} is not a matrix any more, or never was one"):
+        Gated({name: -1})
