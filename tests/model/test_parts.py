@@ -136,3 +136,43 @@ def test_a_mark_that_gives_no_dimension_is_refused(marks: Any) -> None:
 def test_a_mark_of_what_is_no_matrix_is_refused(name: str) -> None:
     with pytest.raises(UserError, match=rf"{name} is not a matrix any more, or never was one"):
         Gated({name: -1})
+
+
+@pytest.mark.parametrize(
+    ("part", "config"),
+    [(NGPTBlock, CONFIG), (GPTBlock, GPT), (Attention, CONFIG), (Attention, GPT)],
+)
+@pytest.mark.parametrize(
+    ("positions", "d_k"),
+    [
+        (8, 8),  # two sequences of four tokens would be one of eight
+        (1, 8),  # every token would be the first
+        (4, 4),  # four heads of four in place of two of eight
+    ],
+)
+def test_a_table_of_other_sequences_or_heads_is_refused(
+    part: type[nn.Module], config: ModelConfig, positions: int, d_k: int
+) -> None:
+    model = part(config)
+    initialize_(model, config)
+    h = normalize(torch.randn(2, 4, 16))
+    table = RopeTable(8, d_k, 1e4)(positions)
+    with pytest.raises(UserError, match="sequences of 4 tokens with heads of 8 need a table"):
+        model(h, table)
+    if isinstance(model, Attention):
+        for tables in ({"rope": table}, {"source_rope": table}):
+            with pytest.raises(UserError, match="need a table of RoPE that is made for them"):
+                model.cross(h, h, **tables)
+
+
+@pytest.mark.parametrize(("block", "config"), [(NGPTBlock, CONFIG), (GPTBlock, GPT)])
+def test_sequences_may_lie_in_any_number_of_dimensions(
+    block: type[nn.Module], config: ModelConfig
+) -> None:
+    """Frames of videos, or one sequence alone: what stands before the tokens is a batch."""
+    model, rope = block(config), RopeTable(8, 8, 1e4)(4)
+    initialize_(model, config)
+    h = normalize(torch.randn(2, 3, 4, 16))
+    expected = model(h.flatten(0, 1), rope, FULL)
+    assert torch.equal(model(h, rope, FULL).flatten(0, 1), expected)
+    torch.testing.assert_close(model(h[0, 0], rope, FULL), expected[0])
