@@ -143,6 +143,32 @@ def test_copies_of_the_weights_are_refused() -> None:
     assert "\n" not in str(refusal.value)
 
 
+def test_a_wrapper_without_hooks_is_refused_and_the_optimizer_inside_is_not() -> None:
+    """Such as accelerate's, on which torch's own registration of a hook fails."""
+
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self.optimizer = optimizer
+
+        @property
+        def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+            return self.optimizer.param_groups
+
+        def step(self, closure: Any = None) -> Any:
+            return self.optimizer.step(closure)
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            self.optimizer.zero_grad(set_to_none)
+
+    model = Transformer(tiny_config())
+    wrapper = Wrapper(torch.optim.SGD(model.parameters(), lr=0.5))
+    with pytest.raises(UserError, match="attach the retraction to the optimizer inside"):
+        attach_retraction(wrapper, model)
+    attach_retraction(wrapper.optimizer, model)
+    train(model, wrapper, steps=2)
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
 def test_an_optimizer_that_misses_a_matrix_is_refused() -> None:
     model = Transformer(tiny_config())
     some = [p for name, p in model.named_parameters() if name != "blocks.1.mlp.W_nu"]

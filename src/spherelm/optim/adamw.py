@@ -199,6 +199,11 @@ def attach_retraction(
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise UserError(f"give optimizers of torch.optim, not {optimizer!r}")
+        if not hasattr(optimizer, "_optimizer_step_post_hooks"):
+            raise UserError(
+                f"{type(optimizer).__name__} wraps an optimizer and calls no hooks of its own; "
+                f"attach the retraction to the optimizer inside, before or after it is wrapped"
+            )
     held = set[int]().union(*map(_held_by, optimizers))
     for name, matrix, _ in unit_matrices(model):
         if matrix.requires_grad and id(matrix) not in held:
