@@ -176,6 +176,20 @@ def test_an_optimizer_that_misses_a_matrix_is_refused() -> None:
         attach_retraction(torch.optim.Adam(some), model)
 
 
+def test_matrices_that_take_the_place_of_those_that_are_held_are_noticed() -> None:
+    """As a wrapper does that comes after the optimizer was made, or a layer that is added later."""
+    model = Transformer(tiny_config())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    attach_retraction(optimizer, model)
+    train(model, optimizer, steps=1)
+    model.blocks[1].mlp.W_nu = nn.Parameter(model.blocks[1].mlp.W_nu.detach().clone())
+    with pytest.raises(UserError, match=r"does not hold blocks\.1\.mlp\.W_nu itself"):
+        train(model, optimizer, steps=1)
+    optimizer.add_param_group({"params": [model.blocks[1].mlp.W_nu]})
+    train(model, optimizer, steps=1)
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
 def test_several_optimizers_share_a_model() -> None:
     """Each puts back what it has moved, and nothing else."""
     model = Transformer(tiny_config())

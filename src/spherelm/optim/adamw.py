@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from spherelm.errors import UserError
-from spherelm.model.sphere import check_rows_whole, local_rows, unit_matrices
+from spherelm.model.sphere import UnitMatrix, check_rows_whole, local_rows, unit_matrices
 from spherelm.ops.choose import choose_adamw
 from spherelm.ops.names import Kernels
 from spherelm.ops.reference import normalize
@@ -186,7 +186,8 @@ def attach_retraction(
     Several optimizers may share the model, such as Muon for the blocks and Adam for the rest: each
     then puts back what it has moved. They must update the model's own matrices: copies of them that
     an optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
-    refused. Torch copies and pickles optimizers without hooks, so attach it to a copy again.
+    refused, also where a wrapper has put others in their place since. Torch copies and pickles
+    optimizers without hooks, so attach it to a copy again.
     """
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
@@ -204,22 +205,31 @@ def attach_retraction(
                 f"{type(optimizer).__name__} wraps an optimizer and calls no hooks of its own; "
                 f"attach the retraction to the optimizer inside, before or after it is wrapped"
             )
-    held = set[int]().union(*map(_held_by, optimizers))
-    for name, matrix, _ in unit_matrices(model):
-        if matrix.requires_grad and id(matrix) not in held:
-            raise UserError(
-                f"the optimizer does not hold {name} itself; give it model.parameters(), "
-                f"not copies, so that what it updates is what is normalized"
-            )
+    _held_matrices(optimizers, model)
 
     def put_back(optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
         own = _held_by(optimizer)
-        for matrix in unit_matrices(model):
+        for matrix in _held_matrices(optimizers, model):  # another may stand there by now
             if id(matrix.parameter) in own:
                 matrix.retract_()
 
     for optimizer in optimizers:
         optimizer.register_step_post_hook(put_back)
+
+
+def _held_matrices(
+    optimizers: Iterable[torch.optim.Optimizer], model: nn.Module
+) -> list[UnitMatrix]:
+    """The matrices of unit vectors, each of which that is trained an optimizer must hold."""
+    held = set[int]().union(*map(_held_by, optimizers))
+    found = unit_matrices(model)
+    for name, matrix, _ in found:
+        if matrix.requires_grad and id(matrix) not in held:
+            raise UserError(
+                f"the optimizer does not hold {name} itself; give it model.parameters(), "
+                f"not copies, so that what it updates is what is normalized"
+            )
+    return found
 
 
 def _held_by(optimizer: torch.optim.Optimizer) -> set[int]:
