@@ -81,6 +81,19 @@ def test_a_model_of_parts_learns_on_the_sphere_and_its_own_matrices_are_free(our
     assert torch.equal(again(tokens, tokens), model(tokens, tokens))
 
 
+@pytest.mark.parametrize(("block", "config"), [(NGPTBlock, CONFIG), (GPTBlock, GPT)])
+def test_a_part_that_was_never_drawn_gives_no_numbers(
+    block: type[nn.Module], config: ModelConfig
+) -> None:
+    """Large matrices were zeros, and a model of them trained its head alone without a word."""
+    model = block(config)
+    h = normalize(torch.randn(1, 4, 16))
+    rope = RopeTable(8, 8, 1e4)(4)
+    assert model(h, rope).isnan().all()
+    initialize_(model, config)
+    assert model(h, rope).isfinite().all()
+
+
 def test_parts_of_a_gpt_are_free() -> None:
     model = nn.ModuleList(GPTBlock(GPT) for _ in range(2))
     initialize_(model, GPT)

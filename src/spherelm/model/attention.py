@@ -10,11 +10,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from spherelm.model.attend import CAUSAL, FULL, Attend
 from spherelm.model.config import ModelConfig
-from spherelm.model.part import AUTO, Ops, Part
+from spherelm.model.part import AUTO, Ops, Part, to_be_drawn
 from spherelm.model.rope import check_table
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read, mark_matrices
@@ -40,10 +40,10 @@ class Attention(Part):
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
         super().__init__(config, ops)
         d_q, d_kv = config.n_heads * config.d_k, config.kv_heads * config.d_k
-        self.W_q = nn.Parameter(torch.empty(d_q, config.d_model))
-        self.W_k = nn.Parameter(torch.empty(d_kv, config.d_model))
-        self.W_v = nn.Parameter(torch.empty(d_kv, config.d_model))
-        self.W_o = nn.Parameter(torch.empty(d_q, config.d_model))
+        self.W_q = to_be_drawn(d_q, config.d_model)
+        self.W_k = to_be_drawn(d_kv, config.d_model)
+        self.W_v = to_be_drawn(d_kv, config.d_model)
+        self.W_o = to_be_drawn(d_q, config.d_model)
         self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.has_s_qk else None
         self.held = self.hold(forks=True)
         mark_matrices(self, on_sphere=config.arch == "ngpt")
