@@ -232,6 +232,25 @@ def test_factors_that_are_not_learned_stay_so_in_a_folder(tmp_path: Path) -> Non
             assert torch.equal(loaded(x := tokens() % 50).logits, model(x).logits)
 
 
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        ({"alpha": {"init": 0.1}}, "scales must be of alpha_attn, .*, not 'alpha'"),
+        ({"s_z": {"int": 2.0}}, "s_z has init, scale and mode, not 'int'"),
+        (
+            {"s_z": {"mode": "Vector"}},
+            "mode of s_z must be vector or scalar or fixed, not 'Vector'",
+        ),
+    ],
+)
+def test_a_misspelt_scale_is_refused(scales: dict[str, Any], message: str) -> None:
+    """It was left out, or read as one factor for all, without a word."""
+    from spherelm.hf.remote_code.configuration_spherelm import NGPTConfig
+
+    with pytest.raises(ValueError, match=message):
+        NGPTConfig(scales=scales)
+
+
 def test_low_precision_keeps_the_factors_in_float32(tmp_path: Path) -> None:
     import spherelm.hf.register  # noqa: F401
 
