@@ -248,6 +248,21 @@ def test_groups_that_are_added_later() -> None:
     torch.testing.assert_close(stepped, length)
 
 
+def test_a_model_may_grow() -> None:
+    """Matrices of a block that came after the optimizer left the sphere without a word."""
+    model = nn.ModuleList([Transformer(tiny_config())])
+    optimizer = AdamW(model, lr=0.05)
+    model.append(Transformer(tiny_config()))
+    grown = [p for p in model[1].parameters() if p.ndim == 2]
+    with pytest.raises(UserError, match="a group of their own"):
+        optimizer.add_param_group({"params": model[1].parameters()})
+    optimizer.add_param_group({"params": grown})
+    tokens = random_tokens(tiny_config())
+    model[1].loss(tokens, tokens.roll(-1, 1)).backward()
+    optimizer.step()
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
 def test_attaching_to_a_gpt_changes_nothing() -> None:
     model = Transformer(tiny_config(arch="gpt"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

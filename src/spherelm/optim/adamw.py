@@ -10,6 +10,7 @@ and a step reads them, computes in float32, retracts, and rounds once.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -70,6 +71,9 @@ class AdamW(torch.optim.AdamW):
     in less than float32 take our reference elsewhere (`spherelm.ops.choose`).
     """
 
+    _model: weakref.ref[nn.Module] | None = None
+    """Not kept alive, and left out of a copy or a pickle."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -87,6 +91,7 @@ class AdamW(torch.optim.AdamW):
         for beta in betas:
             require_fraction("betas", beta)
         self._spherical = [matrix.parameter for matrix in unit_matrices(model)]
+        self._model = weakref.ref(model)
         groups = parameter_groups(model, weight_decay)
         super().__init__(groups, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self._kernels = kernels
@@ -98,12 +103,15 @@ class AdamW(torch.optim.AdamW):
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's: for what was frozen until now, or is not the model's.
+        """As torch's: for what was frozen until now, what joined the model since, or is not its.
 
         Matrices of the model that live on the sphere need a group without others.
         """
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        model = None if self._model is None else self._model()
+        if model is not None:  # it may have grown
+            self._spherical = [matrix.parameter for matrix in unit_matrices(model)]
         spherical = set(map(id, self._spherical))
         on_sphere = {id(p) in spherical for p in group["params"]}
         group["on_sphere"] = on_sphere == {True}
