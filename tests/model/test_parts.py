@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spherelm import AdamW, ModelConfig, attach_retraction
+from spherelm import AdamW, ModelConfig, Transformer, attach_retraction
 from spherelm.errors import UserError
 from spherelm.model.attend import CAUSAL, FULL
 from spherelm.model.attention import Attention
@@ -137,6 +137,20 @@ def test_one_matrix_more_is_free_unless_it_is_marked() -> None:
     model = Gated(None)
     assert {m.name for m in unit_matrices(model)} == {"W_q", "W_k", "W_v", "W_o"}
     assert (model.W_gate.norm(dim=-1) - 1).abs().max() > 1e-3
+
+
+def test_columns_that_are_marked_stay_as_they_are_where_a_model_is_loaded() -> None:
+    """Their rows were normalized, so that what was saved did not come back."""
+    model = Transformer(CONFIG)
+    model.extra = nn.Linear(3, 16, bias=False)
+    model.unit_vectors = {"extra.weight": 0}
+    initialize_(model, CONFIG)
+    before = model.extra.weight.detach().clone()
+    model.load_state_dict(model.state_dict())
+    assert torch.equal(model.extra.weight, before)
+    model.load_state_dict({**model.state_dict(), "extra.weight": 3 * before})
+    assert largest_norm_deviation(model) < 1e-6
+    torch.testing.assert_close(model.extra.weight.detach(), before)
 
 
 @pytest.mark.parametrize("marks", [["W_gate"], {"W_gate": 2}, {"W_gate": None}, "W_gate"])

@@ -148,13 +148,15 @@ def local_rows(matrix: Tensor) -> Tensor:
     return matrix.to_local() if isinstance(matrix, DTensor) else matrix
 
 
-def check_rows_whole(named: Iterable[tuple[str, Tensor]]) -> None:
-    """Refuse matrices whose rows are split over devices: their norms would come out wrong."""
+def check_rows_whole(named: Iterable[tuple[str, Tensor]], dim: int = -1) -> None:
+    """Refuse matrices whose rows, or what else lies along `dim`, are split over devices: their
+    norms would come out wrong."""
     for name, matrix in named:
-        if splits_vectors(matrix):
+        if splits_vectors(matrix, dim):
             raise UserError(
-                f"{name} is sharded as {matrix.placements}, which splits its row vectors; "
-                f"only dimension 0 may be sharded"
+                f"{name} is sharded as {matrix.placements}, which splits its "
+                f"{'row' if dim % 2 else 'column'} vectors; "
+                f"only dimension {0 if dim % 2 else 1} may be sharded"
             )
 
 
@@ -205,11 +207,12 @@ def retract_strays_(model: nn.Module) -> None:
     For weights that were loaded: what a checkpoint of ours holds comes back exactly as it was, and
     what came from elsewhere is normalized. A row without direction is an error.
     """
-    for name, matrix, _ in unit_matrices(model):
-        check_rows_whole([(name, matrix)])
+    for name, matrix, dim in unit_matrices(model):
+        check_rows_whole([(name, matrix)], dim)
         if matrix.is_meta:
             continue
-        rows = local_rows(matrix)
+        held = local_rows(matrix)
+        rows = held if dim % 2 else held.mT
         length = row_norms(rows)
         # A row of ours is off by the rounding of what is stored and by that of computing a length,
         # which grows with d_model: up to 5 eps at 4096, measured on a CPU in float64.

@@ -36,7 +36,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
         raise UserError(
             f"weight_decay must be 0 for nGPT, whose weights have unit norm, not {weight_decay}"
         )
-    if any(matrix.dim != -1 for matrix in found):
+    if any(matrix.dim % 2 == 0 for matrix in found):
         raise UserError(
             "spherelm.AdamW is for spherelm.Transformer; for the exported model use an optimizer "
             "of torch with attach_retraction"
