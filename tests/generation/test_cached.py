@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 from spherelm import Transformer
+from spherelm.errors import UserError
 from spherelm.generation.cached import decode, new_cache, prefill
+from spherelm.model.attend import CAUSAL, Attend
+from spherelm.model.attention import Attention
 from spherelm.model.fold import FoldedTransformer
+from spherelm.model.mlp import MLP
 from spherelm.model.part import Part, computing_with
 from spherelm.ops.choose import Choice, choose
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
@@ -132,3 +139,49 @@ def test_float32_agrees_to_float32_tolerance() -> None:
     logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
     # Logits are at most 1 at the start (s_z = 1); 1e-5 is some hundred roundings of float32.
     torch.testing.assert_close(logits, model(tokens), rtol=0, atol=1e-5)
+
+
+class _Gated(Attention):
+    def forward(self, h: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
+        return super().forward(h, rope, attend) * torch.sigmoid(h)
+
+
+class _Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(MLP(tiny_config()) for _ in range(2))
+
+    def forward(self, h: Tensor) -> Tensor:
+        return torch.stack([expert(h) for expert in self.experts]).sum(0)
+
+
+class _Shifted(Transformer):
+    def logits(self, h: Tensor) -> Tensor:
+        return super().logits(h).roll(1, -1)
+
+
+@pytest.mark.parametrize(
+    ("name", "made", "change"),
+    [
+        ("attention", "_Gated has its own forward", lambda m: _Gated(m.config)),
+        ("mlp", "_Experts has its own forward", lambda m: _Experts()),
+    ],
+)
+def test_a_part_that_computes_in_its_own_way_is_not_left_out(
+    name: str, made: str, change: Callable[[Transformer], nn.Module]
+) -> None:
+    """Text came from the part of ours that stood there before, without a word."""
+    model = Transformer(tiny_config())
+    setattr(model.blocks[1], name, change(model))
+    model.reset_parameters()
+    with pytest.raises(UserError, match=f"{made}, which a folded copy"):
+        FoldedTransformer(model)
+
+
+def test_a_model_that_computes_in_its_own_way_is_not_left_out() -> None:
+    with pytest.raises(UserError, match="_Shifted has its own logits"):
+        FoldedTransformer(_Shifted(tiny_config()))
+    patched = Transformer(tiny_config())
+    patched.layers[0].attention.forward = lambda h, *_: h  # type: ignore[method-assign]
+    with pytest.raises(UserError, match="Attention has its own forward"):
+        FoldedTransformer(patched)

@@ -213,6 +213,44 @@ def test_a_fresh_model_starts_on_the_sphere() -> None:
     assert torch.equal(model.s_z.weight, torch.full((50, 1), 32**-0.5))
 
 
+def test_factors_that_are_not_learned_stay_so_in_a_folder(tmp_path: Path) -> None:
+    """`from_pretrained` makes parameters that ask for gradients, whatever those it replaces did."""
+    import spherelm.hf.register as hub
+
+    fixed = {name: {"mode": "fixed", "init": 3.0} for name in ("s_z", "s_qk", "alpha_mlp")}
+    config = hub.NGPTConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=1, num_attention_heads=4, scales=fixed
+    )
+    model = hub.NGPTForCausalLM(config)
+    model.save_pretrained(tmp_path)
+    for dtype in (torch.float32, torch.bfloat16):
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=dtype)
+        learned = {name.split(".")[-2] for name, p in loaded.named_parameters() if p.requires_grad}
+        assert learned & set(SCALE_NAMES) == {"alpha_attn", "s_u", "s_nu"}
+        assert torch.equal(loaded.s_z.weight, model.s_z.weight)  # float32 in any case
+        if dtype == torch.float32:
+            assert torch.equal(loaded(x := tokens() % 50).logits, model(x).logits)
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [
+        ({"alpha": {"init": 0.1}}, "scales must be of alpha_attn, .*, not 'alpha'"),
+        ({"s_z": {"int": 2.0}}, "s_z has init, scale and mode, not 'int'"),
+        (
+            {"s_z": {"mode": "Vector"}},
+            "mode of s_z must be vector or scalar or fixed, not 'Vector'",
+        ),
+    ],
+)
+def test_a_misspelt_scale_is_refused(scales: dict[str, Any], message: str) -> None:
+    """It was left out, or read as one factor for all, without a word."""
+    from spherelm.hf.remote_code.configuration_spherelm import NGPTConfig
+
+    with pytest.raises(ValueError, match=message):
+        NGPTConfig(scales=scales)
+
+
 def test_low_precision_keeps_the_factors_in_float32(tmp_path: Path) -> None:
     import spherelm.hf.register  # noqa: F401
 

@@ -139,3 +139,10 @@ def test_gradients_between_sequences() -> None:
 def test_padding_must_say_what_counts() -> None:
     with pytest.raises(UserError, match="padding must be a"):
         among(torch.ones(2, 3))
+
+
+@pytest.mark.parametrize("allowed", [torch.ones(2, 1, 4, 4), torch.ones(2, 4, 4).bool()])
+def test_a_mask_must_say_where_a_query_may_look(allowed: Tensor) -> None:
+    """Numbers were added to the scores, and each row of a batch was the mask of a head."""
+    with pytest.raises(UserError, match=r"\(batch, 1, time, time\) of booleans"):
+        Mask(allowed=allowed)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from spherelm import AdamW, ModelConfig, attach_retraction
+from spherelm import AdamW, ModelConfig, Transformer, attach_retraction
 from spherelm.errors import UserError
 from spherelm.model.attend import CAUSAL, FULL
 from spherelm.model.attention import Attention
@@ -79,6 +81,19 @@ def test_a_model_of_parts_learns_on_the_sphere_and_its_own_matrices_are_free(our
     assert torch.equal(again(tokens, tokens), model(tokens, tokens))
 
 
+@pytest.mark.parametrize(("block", "config"), [(NGPTBlock, CONFIG), (GPTBlock, GPT)])
+def test_a_part_that_was_never_drawn_gives_no_numbers(
+    block: type[nn.Module], config: ModelConfig
+) -> None:
+    """Large matrices were zeros, and a model of them trained its head alone without a word."""
+    model = block(config)
+    h = normalize(torch.randn(1, 4, 16))
+    rope = RopeTable(8, 8, 1e4)(4)
+    assert model(h, rope).isnan().all()
+    initialize_(model, config)
+    assert model(h, rope).isfinite().all()
+
+
 def test_parts_of_a_gpt_are_free() -> None:
     model = nn.ModuleList(GPTBlock(GPT) for _ in range(2))
     initialize_(model, GPT)
@@ -91,3 +106,100 @@ def test_a_block_of_the_other_architecture_is_refused(block: type, config: Model
     """It would be half of each: its attention and its MLP go by the configuration."""
     with pytest.raises(UserError, match=rf"{block.__name__} is made from a ModelConfig of arch"):
         block(config)
+
+
+class Gated(Attention):
+    """Attention of ours with one matrix more, drawn as rows on the sphere."""
+
+    def __init__(self, marks: dict[str, int] | None) -> None:
+        super().__init__(CONFIG)
+        self.W_gate = nn.Parameter(torch.empty(2, 16))
+        if marks is not None:
+            self.unit_vectors = marks
+        initialize_(self, CONFIG)
+
+
+class GatedByItsClass(Gated):
+    unit_vectors = {"W_gate": -1}  # noqa: RUF012
+
+
+@pytest.mark.parametrize(
+    ("kind", "marks"), [(Gated, {"W_gate": -1}), (GatedByItsClass, None), (GatedByItsClass, {})]
+)
+def test_marks_add_up(kind: type[Gated], marks: dict[str, int] | None) -> None:
+    """One on a class was not seen, and one on a part took the place of the part's own."""
+    model = kind(marks)
+    assert {m.name for m in unit_matrices(model)} == {"W_q", "W_k", "W_v", "W_o", "W_gate"}
+    assert largest_norm_deviation(model) < 1e-6
+
+
+def test_one_matrix_more_is_free_unless_it_is_marked() -> None:
+    model = Gated(None)
+    assert {m.name for m in unit_matrices(model)} == {"W_q", "W_k", "W_v", "W_o"}
+    assert (model.W_gate.norm(dim=-1) - 1).abs().max() > 1e-3
+
+
+def test_columns_that_are_marked_stay_as_they_are_where_a_model_is_loaded() -> None:
+    """Their rows were normalized, so that what was saved did not come back."""
+    model = Transformer(CONFIG)
+    model.extra = nn.Linear(3, 16, bias=False)
+    model.unit_vectors = {"extra.weight": 0}
+    initialize_(model, CONFIG)
+    before = model.extra.weight.detach().clone()
+    model.load_state_dict(model.state_dict())
+    assert torch.equal(model.extra.weight, before)
+    model.load_state_dict({**model.state_dict(), "extra.weight": 3 * before})
+    assert largest_norm_deviation(model) < 1e-6
+    torch.testing.assert_close(model.extra.weight.detach(), before)
+
+
+@pytest.mark.parametrize("marks", [["W_gate"], {"W_gate": 2}, {"W_gate": None}, "W_gate"])
+def test_a_mark_that_gives_no_dimension_is_refused(marks: Any) -> None:
+    with pytest.raises(UserError, match="unit_vectors of Gated must give the dimension"):
+        Gated(marks)
+
+
+@pytest.mark.parametrize("name", ["W_gat", "s_qk.stored"])
+def test_a_mark_of_what_is_no_matrix_is_refused(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name} is not a matrix any more, or never was one"):
+        Gated({name: -1})
+
+
+@pytest.mark.parametrize(
+    ("part", "config"),
+    [(NGPTBlock, CONFIG), (GPTBlock, GPT), (Attention, CONFIG), (Attention, GPT)],
+)
+@pytest.mark.parametrize(
+    ("positions", "d_k"),
+    [
+        (8, 8),  # two sequences of four tokens would be one of eight
+        (1, 8),  # every token would be the first
+        (4, 4),  # four heads of four in place of two of eight
+    ],
+)
+def test_a_table_of_other_sequences_or_heads_is_refused(
+    part: type[nn.Module], config: ModelConfig, positions: int, d_k: int
+) -> None:
+    model = part(config)
+    initialize_(model, config)
+    h = normalize(torch.randn(2, 4, 16))
+    table = RopeTable(8, d_k, 1e4)(positions)
+    with pytest.raises(UserError, match="sequences of 4 tokens with heads of 8 need a table"):
+        model(h, table)
+    if isinstance(model, Attention):
+        for tables in ({"rope": table}, {"source_rope": table}):
+            with pytest.raises(UserError, match="need a table of RoPE that is made for them"):
+                model.cross(h, h, **tables)
+
+
+@pytest.mark.parametrize(("block", "config"), [(NGPTBlock, CONFIG), (GPTBlock, GPT)])
+def test_sequences_may_lie_in_any_number_of_dimensions(
+    block: type[nn.Module], config: ModelConfig
+) -> None:
+    """Frames of videos, or one sequence alone: what stands before the tokens is a batch."""
+    model, rope = block(config), RopeTable(8, 8, 1e4)(4)
+    initialize_(model, config)
+    h = normalize(torch.randn(2, 3, 4, 16))
+    expected = model(h.flatten(0, 1), rope, FULL)
+    assert torch.equal(model(h, rope, FULL).flatten(0, 1), expected)
+    torch.testing.assert_close(model(h[0, 0], rope, FULL), expected[0])

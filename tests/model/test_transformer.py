@@ -93,6 +93,14 @@ def test_loss_is_the_cross_entropy_of_the_logits(arch: str) -> None:
     assert torch.allclose(total, terms.sum(), atol=1e-13)
 
 
+@pytest.mark.parametrize("reduction", ["none", "Sum", None])
+def test_another_reduction_is_refused(reduction: Any) -> None:
+    """It was a mean without a word, also for who asked for the loss of each token."""
+    model, tokens = Transformer(tiny_config()), random_tokens(tiny_config())
+    with pytest.raises(UserError, match="reduction must be one of mean, sum, not"):
+        model.loss(tokens, tokens, reduction=reduction)
+
+
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_batch_without_targets_costs_nothing(arch: str) -> None:
     config = tiny_config(arch=arch)

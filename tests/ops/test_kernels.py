@@ -227,6 +227,19 @@ ONCE: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 }
 
 
+@pytest.mark.parametrize("kernels", ["triton", "reference"])
+@pytest.mark.parametrize(
+    ("y", "alpha"), [((2, 3, 16), ()), ((2, 3, 16), (2, 1, 16)), ((2, 3, 1), (16,)), ((16,), (16,))]
+)
+def test_an_update_of_other_shapes_is_refused(
+    y: tuple[int, ...], alpha: tuple[int, ...], kernels: Kernels, dtype: torch.dtype, device: str
+) -> None:
+    """Plain PyTorch broadcast them; the kernel took the first rates for all, or memory behind."""
+    inputs = draw([(2, 3, 16), y, alpha], dtype, device)
+    with pytest.raises(UserError, match=r"h and y of one shape \(\.\.\., D\) and alpha of \(D,\)"):
+        operations(kernels, inputs[0]).update(*inputs)
+
+
 @pytest.mark.parametrize("name", ONCE)
 def test_a_second_derivative_is_refused(name: str, dtype: torch.dtype, device: str) -> None:
     operation, shapes = ONCE[name]

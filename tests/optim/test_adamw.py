@@ -143,11 +143,51 @@ def test_copies_of_the_weights_are_refused() -> None:
     assert "\n" not in str(refusal.value)
 
 
+def test_a_wrapper_without_hooks_is_refused_and_the_optimizer_inside_is_not() -> None:
+    """Such as accelerate's, on which torch's own registration of a hook fails."""
+
+    class Wrapper(torch.optim.Optimizer):
+        def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+            self.optimizer = optimizer
+
+        @property
+        def param_groups(self) -> list[dict[str, Any]]:  # type: ignore[override]
+            return self.optimizer.param_groups
+
+        def step(self, closure: Any = None) -> Any:
+            return self.optimizer.step(closure)
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            self.optimizer.zero_grad(set_to_none)
+
+    model = Transformer(tiny_config())
+    wrapper = Wrapper(torch.optim.SGD(model.parameters(), lr=0.5))
+    with pytest.raises(UserError, match="attach the retraction to the optimizer inside"):
+        attach_retraction(wrapper, model)
+    attach_retraction(wrapper.optimizer, model)
+    train(model, wrapper, steps=2)
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
 def test_an_optimizer_that_misses_a_matrix_is_refused() -> None:
     model = Transformer(tiny_config())
     some = [p for name, p in model.named_parameters() if name != "blocks.1.mlp.W_nu"]
     with pytest.raises(UserError, match=r"blocks\.1\.mlp\.W_nu"):
         attach_retraction(torch.optim.Adam(some), model)
+
+
+def test_matrices_that_take_the_place_of_those_that_are_held_are_noticed() -> None:
+    """As a wrapper does that comes after the optimizer was made, or a layer that is added later."""
+    model = Transformer(tiny_config())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    attach_retraction(optimizer, model)
+    train(model, optimizer, steps=1)
+    model.blocks[1].mlp.W_nu = nn.Parameter(model.blocks[1].mlp.W_nu.detach().clone())
+    with pytest.raises(UserError, match=r"does not hold blocks\.1\.mlp\.W_nu itself"):
+        train(model, optimizer, steps=1)
+    optimizer.add_param_group({"params": [model.blocks[1].mlp.W_nu]})
+    train(model, optimizer, steps=1)
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
 
 
 def test_several_optimizers_share_a_model() -> None:
@@ -206,6 +246,21 @@ def test_groups_that_are_added_later() -> None:
     # Adam's first step is the rate times the sign of the gradient; nothing decays or is divided.
     stepped = torch.linalg.vector_norm(head.weight + 0.05, dim=-1)
     torch.testing.assert_close(stepped, length)
+
+
+def test_a_model_may_grow() -> None:
+    """Matrices of a block that came after the optimizer left the sphere without a word."""
+    model = nn.ModuleList([Transformer(tiny_config())])
+    optimizer = AdamW(model, lr=0.05)
+    model.append(Transformer(tiny_config()))
+    grown = [p for p in model[1].parameters() if p.ndim == 2]
+    with pytest.raises(UserError, match="a group of their own"):
+        optimizer.add_param_group({"params": model[1].parameters()})
+    optimizer.add_param_group({"params": grown})
+    tokens = random_tokens(tiny_config())
+    model[1].loss(tokens, tokens.roll(-1, 1)).backward()
+    optimizer.step()
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
 
 
 def test_attaching_to_a_gpt_changes_nothing() -> None:

@@ -40,6 +40,15 @@ class Mask:
     allowed: Tensor | None = None
     """(B, 1, T, S), true where a query may look; causality is in it."""
 
+    def __post_init__(self) -> None:
+        allowed = self.allowed
+        if allowed is not None and (allowed.dtype != torch.bool or allowed.ndim == 3):
+            # Numbers would be added to the scores, and a batch would be taken for heads.
+            raise UserError(
+                f"allowed must be a (batch, 1, time, time) of booleans, true where a query may "
+                f"look, not {tuple(allowed.shape)} of {allowed.dtype}"
+            )
+
     def __call__(self, ops: Operations, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         return ops.attend(q, k, v, self.allowed, self.causal, scale)
 

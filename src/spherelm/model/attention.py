@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from spherelm.model.attend import CAUSAL, FULL, Attend
 from spherelm.model.config import ModelConfig
-from spherelm.model.part import AUTO, Ops, Part
+from spherelm.model.part import AUTO, Ops, Part, to_be_drawn
+from spherelm.model.rope import check_table
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read, mark_matrices
 from spherelm.ops.interface import Operand
@@ -39,10 +40,10 @@ class Attention(Part):
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
         super().__init__(config, ops)
         d_q, d_kv = config.n_heads * config.d_k, config.kv_heads * config.d_k
-        self.W_q = nn.Parameter(torch.empty(d_q, config.d_model))
-        self.W_k = nn.Parameter(torch.empty(d_kv, config.d_model))
-        self.W_v = nn.Parameter(torch.empty(d_kv, config.d_model))
-        self.W_o = nn.Parameter(torch.empty(d_q, config.d_model))
+        self.W_q = to_be_drawn(d_q, config.d_model)
+        self.W_k = to_be_drawn(d_kv, config.d_model)
+        self.W_v = to_be_drawn(d_kv, config.d_model)
+        self.W_o = to_be_drawn(d_q, config.d_model)
         self.s_qk = Scale(d_kv, config.resolve_scale("s_qk")) if config.has_s_qk else None
         self.held = self.hold(forks=True)
         mark_matrices(self, on_sphere=config.arch == "ngpt")
@@ -72,6 +73,7 @@ class Attention(Part):
         tokens have positions of their own -> like h"""
         W_qkv, W_o, s_qk, kv_heads = self.weights(h.dtype)
         sequences = h if h.ndim == 3 else h.unflatten(0, (-1, rope.shape[-2]))
+        check_table(rope, sequences.shape[1], self.config.d_k)
 
         # q, k: Norm(RoPE(h W)) · s_qk for nGPT and a GPT with QK-norm, RoPE(h W) for GPT
         q, k, v = self.ops.qkv(
@@ -93,6 +95,9 @@ class Attention(Part):
         Without a table a sequence has no positions. h: (B, T, D), source: (B, S, D), rope:
         (2, T, K/2), source_rope: (2, S, K/2) -> (B, T, D)
         """
+        for table, x in ((rope, h), (source_rope, source)):
+            if table is not None:
+                check_table(table, x.shape[1], self.config.d_k)
         W_q, W_k, W_v, W_o = self.matrices(h.dtype)
         q, k, v = (
             (x @ W.t()).unflatten(-1, (-1, self.config.d_k))

@@ -27,6 +27,7 @@ from spherelm.model.attention import Attention
 from spherelm.model.config import Arch, ModelConfig
 from spherelm.model.mlp import MLP
 from spherelm.model.part import AUTO, Ops, Part
+from spherelm.model.rope import check_table
 from spherelm.model.scale import Scale
 from spherelm.model.scaling import round_matrices
 from spherelm.ops.interface import Operations
@@ -84,6 +85,11 @@ class _Block(Part):
                 f"{config.arch!r}"
             )
 
+    def flat(self, hidden: Tensor, rope: Tensor) -> Tensor:
+        """The hidden states of all sequences as one list: (B, T, D) -> (B·T, D)"""
+        check_table(rope, hidden.shape[-2], self.config.d_k)  # the list does not show T any more
+        return hidden.flatten(0, -2)
+
     def round_before_calls(self) -> None:
         """Where products are of eight-bit numbers, round the matrices before each call."""
         if self.ops.hold is not None:
@@ -104,7 +110,7 @@ class GPTBlock(_Block):
         self.round_before_calls()
 
     def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
-        h = Stream(hidden.flatten(0, 1))
+        h = Stream(self.flat(hidden, rope))
         h_A = self.attention(self.norm_attn(h), rope, attend)  # ATTN(RMSNorm(h))
         h = h.plus(h_A)  # h + h_A
         h_M = self.mlp(self.norm_mlp(h))  # MLP(RMSNorm(h))
@@ -133,7 +139,7 @@ class NGPTBlock(_Block):
 
     def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
         alpha_A, alpha_M = self.eigen_learning_rates()
-        h = hidden.flatten(0, 1)
+        h = self.flat(hidden, rope)
         h_A = self.attention(h, rope, attend)  # ATTN(h)
         h = self.ops.update(h, h_A, alpha_A)  # Norm(h + α_A (Norm(h_A) − h))
         h_M = self.mlp(h)  # MLP(h)

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from spherelm.errors import UserError
 from spherelm.model.attention import Attention, AttentionWeights
 from spherelm.model.block import Block, GPTBlock, NGPTBlock, RMSNorm
 from spherelm.model.mlp import MLP, MLPWeights
@@ -58,6 +59,7 @@ class FoldedTransformer(Transformer):
         self, model: Transformer, dtype: torch.dtype | None = None, ops: Ops = AUTO
     ) -> None:
         """Products and the stream are in `dtype`, by default the model's."""
+        _check_ours(model, Transformer, "hidden", "embed", "run_blocks", "logits")
         Part.__init__(self, model.config, ops)
         self._dtype = model.dtype if dtype is None else dtype
         with torch.no_grad():
@@ -93,7 +95,20 @@ class FoldedTransformer(Transformer):
         raise TypeError("a folded model has no parameters of its own to draw")
 
 
+def _check_ours(part: nn.Module, ours: type[nn.Module], *methods: str) -> None:
+    """Refuse a part that computes in a way of its own: its twin would compute in ours."""
+    for name in methods:
+        of_part = getattr(getattr(part, name, None), "__func__", None)
+        if of_part is not getattr(ours, name):
+            raise UserError(
+                f"{type(part).__name__} has its own {name}, which a folded copy for inference "
+                f"would leave out: take logits from model(tokens) itself"
+            )
+
+
 def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
+    _check_ours(block.attention, Attention, "forward", "weights")
+    _check_ours(block.mlp, MLP, "forward", "weights")
     with torch.device("meta"):  # its own parameters are never made
         twin = type(block)(block.config, ops)
     twin.attention = _FoldedAttention(block.attention, dtype, ops)

@@ -10,10 +10,10 @@ import math
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from spherelm.model.config import ModelConfig
-from spherelm.model.part import AUTO, Ops, Part
+from spherelm.model.part import AUTO, Ops, Part, to_be_drawn
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read, mark_matrices
 from spherelm.ops.interface import Operand
@@ -33,9 +33,9 @@ class MLP(Part):
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
         super().__init__(config, ops)
         width, d_model = config.mlp_width, config.d_model
-        self.W_u = nn.Parameter(torch.empty(width, d_model))
-        self.W_nu = nn.Parameter(torch.empty(width, d_model))
-        self.W_o_mlp = nn.Parameter(torch.empty(width, d_model))
+        self.W_u = to_be_drawn(width, d_model)
+        self.W_nu = to_be_drawn(width, d_model)
+        self.W_o_mlp = to_be_drawn(width, d_model)
         ngpt = config.arch == "ngpt"
         self.s_u = Scale(width, config.resolve_scale("s_u")) if ngpt else None
         self.s_nu = Scale(width, config.resolve_scale("s_nu")) if ngpt else None

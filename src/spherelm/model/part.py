@@ -3,12 +3,13 @@
 Blocks, attention, MLP and norms are parts, and so is the whole model. Each chooses its operations
 when it is built, and anew when it moves to another device or dtype: `model.to("cuda")` takes the
 kernels along. A part can stand in a model of one's own, which `initialize_` then draws as a whole:
-until then its matrices are not filled.
+until then its matrices hold NaN.
 """
 
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, TypeVar
@@ -25,6 +26,15 @@ from spherelm.ops.interface import Operations
 Ops = Choice | Operations
 AUTO = Choice()
 M = TypeVar("M", bound=nn.Module)
+
+
+def to_be_drawn(n: int, d_model: int) -> nn.Parameter:
+    """A matrix that `initialize_` fills; NaN until then, so that to forget it shows at once.
+
+    Memory as it comes is often zeros: vectors that no retraction lengthens, in blocks that stay
+    where they are, beside a head that learns.
+    """
+    return nn.Parameter(torch.full((n, d_model), math.nan))
 
 
 class Part(nn.Module):

@@ -43,6 +43,21 @@ def rope_table(
     return torch.stack((angles.cos(), angles.sin())).to(dtype)
 
 
+def check_table(rope: Tensor, length: int, d_k: int) -> None:
+    """Refuse a table of other positions or heads than those of the sequences it is to turn.
+
+    The products would take it for how many tokens a sequence has and how wide a head is: sequences
+    would run into each other, and heads be cut in two, without a word.
+    """
+    positions, half = rope.shape[-2:]
+    if positions != length or 2 * half != d_k:
+        raise UserError(
+            f"sequences of {length} tokens with heads of {d_k} need a table of RoPE that is made "
+            f"for them, RopeTable(context, {d_k}, base)({length}), not one of {positions} "
+            f"positions for heads of {2 * half}"
+        )
+
+
 def _wide(dtype: torch.dtype) -> torch.dtype:
     """The dtype of angles in a model of `dtype`: float32 at least."""
     return torch.float64 if dtype == torch.float64 else torch.float32

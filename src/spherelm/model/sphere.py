@@ -13,6 +13,8 @@ place; the owner and the name stay, and are found inside any wrapper.
 from __future__ import annotations
 
 import contextlib
+import functools
+import operator
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeGuard
 
@@ -41,8 +43,11 @@ def as_read(matrix: Tensor, dtype: torch.dtype, normalized: bool = False) -> Ten
 
 
 MARK = "unit_vectors"
-"""Attribute of a module: its parameters that are made of unit vectors, each with the dimension
-along which these lie. Empty where the module's matrices are known not to be, as in a GPT."""
+"""Attribute of a module or of its class: its parameters that are made of unit vectors, each with
+the dimension along which these lie."""
+OUR_MARK = "_unit_vectors"
+"""The same of a part of ours, which a mark beside it adds to and does not replace. Empty where the
+matrices are known not to be made of unit vectors, as in a GPT."""
 
 
 class UnitMatrix(NamedTuple):
@@ -70,7 +75,7 @@ def mark_matrices(model: nn.Module, on_sphere: bool) -> None:
     for module in model.modules():
         names = [n for n, p in module.named_parameters(recurse=False) if p.ndim == 2]
         if names:
-            setattr(module, MARK, dict.fromkeys(names, -1) if on_sphere else {})
+            setattr(module, OUR_MARK, dict.fromkeys(names, -1) if on_sphere else {})
 
 
 def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
@@ -84,8 +89,7 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
     found: dict[int, UnitMatrix] = {}
     marked = False
     for path, module in model.named_modules():
-        # Not getattr: a wrapper such as torch.compile's would show its inner module's mark.
-        mark: dict[str, int] | None = module.__dict__.get(MARK)
+        mark = _mark_of(module)
         marked |= mark is not None
         for name, dim in (mark or {}).items():
             full_name = f"{path}.{name}".removeprefix(".")
@@ -99,15 +103,34 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
     return list(found.values())
 
 
+def _mark_of(module: nn.Module) -> dict[str, int] | None:
+    """All that a module, its classes and we say of its matrices; None where nobody says anything.
+
+    It adds up: who gives a part of ours one more matrix keeps the marks of those it has.
+    """
+    # Not getattr: a wrapper such as torch.compile's would show its inner module's mark.
+    held = [vars(kind) for kind in reversed(type(module).__mro__)] + [module.__dict__]
+    marks = [names[MARK] for names in held if MARK in names]
+    for mark in marks:
+        if not isinstance(mark, dict) or not set(mark.values()) <= {-2, -1, 0, 1}:
+            raise UserError(
+                f"{MARK} of {type(module).__name__} must give the dimension of the vectors for "
+                f'each name of a matrix, such as {{"W": -1}}, not {mark!r}'
+            )
+    if OUR_MARK in module.__dict__:
+        marks.append(module.__dict__[OUR_MARK])
+    return functools.reduce(operator.or_, marks) if marks else None
+
+
 def _marked_parameter(module: nn.Module, name: str, full_name: str) -> nn.Parameter:
     with contextlib.suppress(AttributeError):
         parameter = module.get_parameter(name)
         if parameter.ndim == 2:
             return parameter
     raise UserError(
-        f"{full_name} is not a matrix any more, so that its vectors cannot be normalized; "
-        "a wrapper that flattens parameters (FSDP1) or parametrizes them does not go with nGPT: "
-        "use FSDP2's fully_shard"
+        f"{full_name} is not a matrix any more, or never was one, so that its vectors cannot be "
+        f"normalized; {MARK} names two-dimensional parameters, and a wrapper that flattens them "
+        "(FSDP1) or parametrizes them does not go with nGPT: use FSDP2's fully_shard"
     )
 
 
@@ -125,13 +148,15 @@ def local_rows(matrix: Tensor) -> Tensor:
     return matrix.to_local() if isinstance(matrix, DTensor) else matrix
 
 
-def check_rows_whole(named: Iterable[tuple[str, Tensor]]) -> None:
-    """Refuse matrices whose rows are split over devices: their norms would come out wrong."""
+def check_rows_whole(named: Iterable[tuple[str, Tensor]], dim: int = -1) -> None:
+    """Refuse matrices whose rows, or what else lies along `dim`, are split over devices: their
+    norms would come out wrong."""
     for name, matrix in named:
-        if splits_vectors(matrix):
+        if splits_vectors(matrix, dim):
             raise UserError(
-                f"{name} is sharded as {matrix.placements}, which splits its row vectors; "
-                f"only dimension 0 may be sharded"
+                f"{name} is sharded as {matrix.placements}, which splits its "
+                f"{'row' if dim % 2 else 'column'} vectors; "
+                f"only dimension {0 if dim % 2 else 1} may be sharded"
             )
 
 
@@ -182,11 +207,12 @@ def retract_strays_(model: nn.Module) -> None:
     For weights that were loaded: what a checkpoint of ours holds comes back exactly as it was, and
     what came from elsewhere is normalized. A row without direction is an error.
     """
-    for name, matrix, _ in unit_matrices(model):
-        check_rows_whole([(name, matrix)])
+    for name, matrix, dim in unit_matrices(model):
+        check_rows_whole([(name, matrix)], dim)
         if matrix.is_meta:
             continue
-        rows = local_rows(matrix)
+        held = local_rows(matrix)
+        rows = held if dim % 2 else held.mT
         length = row_norms(rows)
         # A row of ours is off by the rounding of what is stored and by that of computing a length,
         # which grows with d_model: up to 5 eps at 4096, measured on a CPU in float64.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextlib import nullcontext
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 import torch
 import torch.nn.functional as F
@@ -25,9 +25,11 @@ from spherelm.model.scaling import scaled_pass
 from spherelm.model.sphere import as_read, mark_matrices, retract_strays_
 from spherelm.ops.names import IGNORE_INDEX
 from spherelm.ops.reference import at_least_float32, normalize
-from spherelm.validate import require_int
+from spherelm.validate import require_choice, require_int
 
 RunBlock = Callable[[nn.Module, Tensor, Tensor, Attend], Tensor]
+Reduction = Literal["mean", "sum"]
+REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 def run_block(block: nn.Module, h: Tensor, rope: Tensor, attend: Attend) -> Tensor:
@@ -153,10 +155,11 @@ class Transformer(Part):
         tokens: Tensor,
         targets: Tensor,
         documents: Tensor | None = None,
-        reduction: Literal["mean", "sum"] = "mean",
+        reduction: Reduction = "mean",
         position_ids: Tensor | None = None,
     ) -> Tensor:
         """Cross-entropy of the next token, over the targets that are not `IGNORE_INDEX`."""
+        require_choice("reduction", reduction, REDUCTIONS)
         _check_shape("targets", targets, tokens)
         self._check_ids("targets", targets, allow=IGNORE_INDEX)
         h = self.hidden(tokens, documents, position_ids)

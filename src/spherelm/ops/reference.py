@@ -117,6 +117,16 @@ def normalize(x: Tensor) -> Tensor:
     return _Normalize.apply(x)  # type: ignore[no-untyped-call]
 
 
+def check_update(h: Tensor, y: Tensor, alpha: Tensor) -> None:
+    """Refuse shapes that an update does not take: a kernel would read what lies behind a smaller
+    tensor, and of rates for each token those of the first alone."""
+    if y.shape != h.shape or alpha.shape != h.shape[-1:]:
+        raise UserError(
+            f"an update takes h and y of one shape (..., D) and alpha of (D,), not h of "
+            f"{tuple(h.shape)}, y of {tuple(y.shape)} and alpha of {tuple(alpha.shape)}"
+        )
+
+
 class _ResidualLerp(Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
@@ -146,6 +156,7 @@ def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
 
     h, y: (B, T, D), alpha: (D,) -> (B, T, D)
     """
+    check_update(h, y, alpha)
     return _ResidualLerp.apply(h, y, alpha)  # type: ignore[no-untyped-call]
 
 
@@ -175,6 +186,7 @@ def residual_slerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
 
     h, y: (B, T, D), alpha: (D,) -> (B, T, D)
     """
+    check_update(h, y, alpha)
     a, b = at_least_float32(h), _unit(at_least_float32(y))
     weight_a, weight_b = slerp_weights(a, b, alpha.to(a.dtype))
     moved = weight_a * a + weight_b * b
@@ -187,6 +199,7 @@ def residual_riemannian(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
 
     h, y: (B, T, D), alpha: (D,) -> (B, T, D)
     """
+    check_update(h, y, alpha)
     a, b = at_least_float32(h), _unit(at_least_float32(y))
     gradient = a * _dot(a, b) - b
     return _unit(a - alpha.to(a.dtype) * gradient).to(h.dtype)

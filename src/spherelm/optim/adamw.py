@@ -10,6 +10,7 @@ and a step reads them, computes in float32, retracts, and rounds once.
 
 from __future__ import annotations
 
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from spherelm.errors import UserError
-from spherelm.model.sphere import check_rows_whole, local_rows, unit_matrices
+from spherelm.model.sphere import UnitMatrix, check_rows_whole, local_rows, unit_matrices
 from spherelm.ops.choose import choose_adamw
 from spherelm.ops.names import Kernels
 from spherelm.ops.reference import normalize
@@ -35,7 +36,7 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
         raise UserError(
             f"weight_decay must be 0 for nGPT, whose weights have unit norm, not {weight_decay}"
         )
-    if any(matrix.dim != -1 for matrix in found):
+    if any(matrix.dim % 2 == 0 for matrix in found):
         raise UserError(
             "spherelm.AdamW is for spherelm.Transformer; for the exported model use an optimizer "
             "of torch with attach_retraction"
@@ -70,6 +71,9 @@ class AdamW(torch.optim.AdamW):
     in less than float32 take our reference elsewhere (`spherelm.ops.choose`).
     """
 
+    _model: weakref.ref[nn.Module] | None = None
+    """Not kept alive, and left out of a copy or a pickle."""
+
     def __init__(
         self,
         model: nn.Module,
@@ -87,6 +91,7 @@ class AdamW(torch.optim.AdamW):
         for beta in betas:
             require_fraction("betas", beta)
         self._spherical = [matrix.parameter for matrix in unit_matrices(model)]
+        self._model = weakref.ref(model)
         groups = parameter_groups(model, weight_decay)
         super().__init__(groups, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay)
         self._kernels = kernels
@@ -98,12 +103,15 @@ class AdamW(torch.optim.AdamW):
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's: for what was frozen until now, or is not the model's.
+        """As torch's: for what was frozen until now, what joined the model since, or is not its.
 
         Matrices of the model that live on the sphere need a group without others.
         """
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        model = None if self._model is None else self._model()
+        if model is not None:  # it may have grown
+            self._spherical = [matrix.parameter for matrix in unit_matrices(model)]
         spherical = set(map(id, self._spherical))
         on_sphere = {id(p) in spherical for p in group["params"]}
         group["on_sphere"] = on_sphere == {True}
@@ -186,7 +194,8 @@ def attach_retraction(
     Several optimizers may share the model, such as Muon for the blocks and Adam for the rest: each
     then puts back what it has moved. They must update the model's own matrices: copies of them that
     an optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
-    refused. Torch copies and pickles optimizers without hooks, so attach it to a copy again.
+    refused, also where a wrapper has put others in their place since. Torch copies and pickles
+    optimizers without hooks, so attach it to a copy again.
     """
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
@@ -199,22 +208,36 @@ def attach_retraction(
     for optimizer in optimizers:
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise UserError(f"give optimizers of torch.optim, not {optimizer!r}")
-    held = set[int]().union(*map(_held_by, optimizers))
-    for name, matrix, _ in unit_matrices(model):
-        if matrix.requires_grad and id(matrix) not in held:
+        if not hasattr(optimizer, "_optimizer_step_post_hooks"):
             raise UserError(
-                f"the optimizer does not hold {name} itself; give it model.parameters(), "
-                f"not copies, so that what it updates is what is normalized"
+                f"{type(optimizer).__name__} wraps an optimizer and calls no hooks of its own; "
+                f"attach the retraction to the optimizer inside, before or after it is wrapped"
             )
+    _held_matrices(optimizers, model)
 
     def put_back(optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
         own = _held_by(optimizer)
-        for matrix in unit_matrices(model):
+        for matrix in _held_matrices(optimizers, model):  # another may stand there by now
             if id(matrix.parameter) in own:
                 matrix.retract_()
 
     for optimizer in optimizers:
         optimizer.register_step_post_hook(put_back)
+
+
+def _held_matrices(
+    optimizers: Iterable[torch.optim.Optimizer], model: nn.Module
+) -> list[UnitMatrix]:
+    """The matrices of unit vectors, each of which that is trained an optimizer must hold."""
+    held = set[int]().union(*map(_held_by, optimizers))
+    found = unit_matrices(model)
+    for name, matrix, _ in found:
+        if matrix.requires_grad and id(matrix) not in held:
+            raise UserError(
+                f"the optimizer does not hold {name} itself; give it model.parameters(), "
+                f"not copies, so that what it updates is what is normalized"
+            )
+    return found
 
 
 def _held_by(optimizer: torch.optim.Optimizer) -> set[int]:

@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig
 
 SCALES = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")
 """The learned vectors of factors: α_A, α_M, s_qk, s_u, s_ν and s_z."""
+MODES = ("vector", "scalar", "fixed")
 
 
 class NGPTConfig(PreTrainedConfig):
@@ -69,8 +70,10 @@ class NGPTConfig(PreTrainedConfig):
             self.head_dim = self.hidden_size // self.num_attention_heads
         if self.update not in ("lerp", "slerp", "riemannian"):
             raise ValueError(f"update must be lerp, slerp or riemannian, not {self.update!r}")
+        given = self.scales or {}
+        _check_scales(given)
         self.scales = {
-            name: {**self._paper_scale(name), **(self.scales or {}).get(name, {})}
+            name: {**self._paper_scale(name), **given.get(name, {})}
             for name in SCALES
             if not (self.folded and name in ("s_u", "s_nu", "s_z"))  # they are in the matrices
         }
@@ -92,3 +95,15 @@ class NGPTConfig(PreTrainedConfig):
             "scale": 1.0 if name in ("s_u", "s_nu") else 1 / math.sqrt(self.hidden_size),
             "mode": "vector",
         }
+
+
+def _check_scales(given: dict[str, dict[str, Any]]) -> None:
+    """Refuse what would be left out, or read as another mode, without a word."""
+    for name, scale in given.items():
+        if name not in SCALES:
+            raise ValueError(f"scales must be of {', '.join(SCALES)}, not {name!r}")
+        for key in scale:
+            if key not in ("init", "scale", "mode"):
+                raise ValueError(f"scales: {name} has init, scale and mode, not {key!r}")
+        if (mode := scale.get("mode", "vector")) not in MODES:
+            raise ValueError(f"scales: mode of {name} must be {' or '.join(MODES)}, not {mode!r}")

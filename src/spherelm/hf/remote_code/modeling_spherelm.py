@@ -79,12 +79,17 @@ def add_factors(module: Any, **sizes: int) -> None:
     A factor is read as stored · init / scale. What is stored is the weight of a Linear from one
     number to n: that Linear applied to the number init / scale. So a tensor-parallel plan can shard
     the factors of each head or MLP unit with the same word, colwise, as the matrix beside them.
+    Where it is not learned it is a buffer: `from_pretrained` makes every parameter a learned one.
     """
     for name, n in sizes.items():
         if scale := module.config.scales.get(name):
             linear = nn.Linear(1, n if scale["mode"] == "vector" else 1, bias=False)
             linear.starts_at = scale["scale"]
-            setattr(module, name, linear.requires_grad_(scale["mode"] != "fixed"))
+            if scale["mode"] == "fixed":
+                fixed = linear.weight.detach()
+                del linear.weight
+                linear.register_buffer("weight", fixed)
+            setattr(module, name, linear)
 
 
 def factors(module: Any, name: str) -> Tensor:

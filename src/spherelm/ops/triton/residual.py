@@ -22,7 +22,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from spherelm.ops.reference import NORM_EPS
+from spherelm.ops.reference import NORM_EPS, check_update
 from spherelm.ops.triton.tiles import (
     as_rows,
     contiguous_like,
@@ -90,6 +90,7 @@ def residual_backward_kernel(
 @torch.library.custom_op("spherelm::residual_lerp", mutates_args=())
 def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
     """h, y: (..., D), alpha: (D,) -> (..., D)"""
+    check_update(h, y, alpha)
     h_rows, y_rows = as_rows(h), as_rows(y)
     rows, D = h_rows.shape
     out = torch.empty_like(h_rows)
@@ -101,6 +102,7 @@ def residual_lerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
 
 @residual_lerp.register_fake
 def _(h, y, alpha):
+    check_update(h, y, alpha)
     return contiguous_like(h)
 
 
