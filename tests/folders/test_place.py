@@ -190,6 +190,18 @@ def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
+@pytest.mark.parametrize("name", ["~/runs/x", "~", "~someone/x"])
+def test_a_home_that_no_shell_has_replaced_makes_no_folder_of_that_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UserError, match="would make a folder named ~"):
+        export(Path(name), "new")
+    assert not list(tmp_path.iterdir())
+    export(Path("here") / name, "new")  # such a name is a name like any other there
+    assert (tmp_path / "here" / name / "config.json").read_text() == "new"
+
+
 def test_a_loop_of_links_a_file_and_a_forbidden_name(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")
