@@ -297,6 +297,27 @@ def test_a_saved_optimizer_goes_on_to_the_bit() -> None:
         assert torch.equal(p, q)
 
 
+def test_the_state_of_torch_s_adamw_goes_on_with_a_retraction() -> None:
+    """It has no `on_sphere`, and its own decay: the next step raised, or decayed unit vectors."""
+    model = Transformer(tiny_config())
+    ours = AdamW(model, lr=0.05)
+    groups = [{"params": group["params"]} for group in ours.param_groups]
+    plain = torch.optim.AdamW(groups, lr=0.05, betas=(0.9, 0.95), weight_decay=0.0)
+    train(model, plain, steps=2)
+    assert largest_norm_deviation(model) > 1e-3
+    saved = copy.deepcopy(plain.state_dict())
+    decaying = copy.deepcopy(saved)
+    decaying["param_groups"][0]["weight_decay"] = 0.01
+    with pytest.raises(UserError, match=r"decays matrices of unit vectors, by 0\.01"):
+        ours.load_state_dict(decaying)
+    assert not ours.state
+    ours.load_state_dict(saved)
+    assert [group["on_sphere"] for group in ours.param_groups] == [True, False]
+    train(model, ours, steps=1)
+    assert ours.state[model.E_input]["step"] == 3
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
 def test_a_copy_goes_on_to_the_bit() -> None:
     """Copied or pickled with its model, and what was frozen is still known to be on the sphere."""
     model = Transformer(tiny_config())

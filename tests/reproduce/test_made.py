@@ -90,7 +90,7 @@ def test_where_there_is_no_speed_up_it_is_said_why(gpt: list[float], says: str) 
 
 # --- token-budget --------------------------------------------------------------------------------
 
-LAW = PowerLaw(1.0, 40.0, 0.01 * 1.03**120)
+LAW = PowerLaw(1.0, 40.0, 0.14 * 1.3**3)
 """An exponent of those that are tried, so that the fit finds it."""
 TIMES = dict(zip(BUDGETS, (0.95, 1.5, 1.25, 1.75), strict=True))
 """Tokens that GPT needs for nGPT's loss, over nGPT's."""

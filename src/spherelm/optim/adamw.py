@@ -121,6 +121,19 @@ class AdamW(torch.optim.AdamW):
                 "matrices of unit vectors need a group of their own, without weight decay"
             )
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As torch's, of whatever AdamW it is: which groups live on the sphere the model says."""
+        on_sphere = [group["on_sphere"] for group in self.param_groups]
+        for lives, saved in zip(on_sphere, state_dict["param_groups"], strict=False):
+            if lives and saved.get("weight_decay"):
+                raise UserError(
+                    f"the saved optimizer decays matrices of unit vectors, by "
+                    f"{saved['weight_decay']}; set 'weight_decay' to 0 in its groups"
+                )
+        super().load_state_dict(state_dict)
+        for group, lives in zip(self.param_groups, on_sphere, strict=True):
+            group["on_sphere"] = lives
+
     @torch.no_grad()
     def scale_gradients(self, factor: Tensor) -> None:
         """Multiply all gradients of the next step by `factor`, one number on the device: clipping.
