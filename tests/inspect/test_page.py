@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gzip
 import json
 import math
 import re
@@ -201,6 +202,26 @@ def test_an_export_alone_and_the_numbers_on_stdout(
     assert png.NO_MATPLOTLIB in said.err
 
 
+def test_a_text_may_be_all_that_is_evaluated_on(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder "is a directory", a compressed file "not a text in UTF-8": eval reads both."""
+    monkeypatch.setattr(png, "write", lambda charts, place: None)
+    text = "Vectors of length one."
+    (folder / "texts").mkdir()
+    (folder / "texts" / "a.txt").write_text(text)
+    line = json.dumps({"text": text}).encode()
+    (folder / "texts.jsonl.gz").write_bytes(gzip.compress(line))
+    paths = []
+    for name in ("texts", "texts.jsonl.gz", "texts/a.txt"):
+        assert inspect(folder, "ngpt", "--out", "any", "--text", name, "--tokens", "9") == 0
+        result = json.loads((folder / "any" / "inspect.json").read_text())
+        assert result["text"] == f"the beginning of {Path(name).name}"
+        paths.append(result["models"][0]["path"]["tokens"])
+    assert len(paths[0]) == 9
+    assert paths[0] == paths[1] == paths[2]
+
+
 def test_the_table_has_medians_over_layers(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +287,7 @@ def test_without_a_text_models_read_of_the_data_that_all_of_them_learned_from(
         ("gpt --out new --tokens 0", "--tokens must be a whole number of at least 1"),
         ("gpt --out gpt/x", "lies inside the input gpt"),
         ("gpt --out ngpt", "holds"),
-        ("gpt --out new --text nowhere.txt", "cannot read the text nowhere.txt"),
+        ("gpt --out new --text nowhere.txt", "cannot read nowhere.txt"),
         ("gpt --out new --text one.txt", "fewer than two tokens"),
         ("nan --out new", "blocks.0.mlp.W_u holds numbers that are not finite"),
     ],

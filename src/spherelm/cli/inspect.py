@@ -35,8 +35,9 @@ class InspectFlags:
     out: str
     """A folder for index.html, inspect.json, directions.json and the pictures."""
     text: str | None = None
-    """A text file whose beginning the models read. Unset: validation text of the data that all of
-    them were trained on, where it is still there, else of the built-in corpus."""
+    """A text whose beginning the models read, as `eval` takes it: a file, compressed or not, or a
+    folder. Unset: validation text of the data that all of them were trained on, where it is still
+    there, else of the built-in corpus."""
     tokens: int = 96
     """Tokens of the text to follow, at most; no more than a model's context."""
     layer: int | None = None
@@ -119,9 +120,10 @@ def _inspect(flags: InspectFlags) -> int:
 def _text(flags: InspectFlags, data: set[str | None]) -> tuple[str, str]:
     """What the models read, and how it is called; `data` are the folders that they learned from."""
     if flags.text is not None:
-        from spherelm.eval.texts import read_text
+        from spherelm.eval.texts import read_texts
 
-        return read_text(flags.text), f"the beginning of {Path(flags.text).name}"
+        (text,) = read_texts([flags.text])
+        return text.documents[0], f"the beginning of {Path(flags.text).name}"
     from spherelm.data.open import open_builtin, open_dataset
     from spherelm.inspect.files import beginning_of
 
