@@ -119,6 +119,7 @@ def test_a_difference_that_seeds_make_is_none():
         assert (made.crossing is None) == (outcome == "neither")
         assert (made.as_json()["speedup_seconds"] is None) == (outcome == "neither")
         assert made.as_json()["noise"] == noise
+        assert f"a lead of 0.120 \u00b1 {noise:.3f}" in caveat(made)
         assert f"{2 * noise:.3f} counts as none" in caveat(made)
     assert not any("speed-up" in row.what for row in rows(as_recorded(2.0, 2.0)))
     assert comparison(gpt=[2.0], ngpt=[2.0]).outcome == "neither"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,7 +38,8 @@ def rows(c: Comparison) -> list[Row]:
     table.append(of_both("seconds per step", lambda side: f"{side.seconds_per_step:.3f}"))
     table.append(of_both("time of all steps", lambda s: format_seconds(s.seconds_for(s.tokens))))
     if (record := c.record) is not None:
-        table.append(of_both("such runs ended at, as recorded", lambda s: record.ends(s.arch)))
+        what = f"{len(record.leads)} other seeds ended at, as recorded"
+        table.append(of_both(what, lambda s: record.ends(s.arch)))
     return table
 
 
@@ -64,8 +66,9 @@ def caveat(c: Comparison) -> str:
             "has not been recorded."
         )
     gpt, ngpt = (c.record.ends(arch) for arch in ("gpt", "ngpt"))
-    seeds = len(c.record.losses["gpt"])
+    leads, noise = c.record.leads, c.record.noise
     return (
-        f"One seed. Over {seeds} others the same two runs ended at {gpt} (GPT) and {ngpt} (nGPT), "
-        f"so a difference below {2 * c.record.noise:.3f} counts as none."
+        f"One seed. A seed moves both models together: {len(leads)} others ended at {gpt} (GPT) "
+        f"and {ngpt} (nGPT), a lead of {statistics.fmean(leads):.3f} \u00b1 {noise:.3f}, so that a "
+        f"difference below {2 * noise:.3f} counts as none."
     )
