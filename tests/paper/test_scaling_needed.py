@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import figures, needed, page, times
 from spherelm.paper.scaling.needed import Ends
 from spherelm.paper.scaling.point import Point
@@ -35,11 +36,13 @@ def answered(runs: Path) -> str:
     return str(needed.answer(Ends.of(read(runs)), *needed.ASKED))
 
 
-def rows_of(folder: Path, title: str = "Tokens that an arm of nGPT needs") -> list[list[str]]:
+def rows_of(
+    folder: Path, title: str = "Tokens that an arm of nGPT needs", at: str = "4k"
+) -> list[list[str]]:
     """Of the table of shares, or another."""
     parts = list(page.Data.read(folder).parts())
     table = next(after for part, after in itertools.pairwise(parts) if part.startswith(title))
-    lines = [line for line in table.splitlines() if line.startswith("| 8x512")]
+    lines = [line for line in table.splitlines() if line.startswith(f"| 8x512 | {at}")]
     return [[cell.strip() for cell in line.split("|")[3:-1]] for line in lines]
 
 
@@ -82,6 +85,53 @@ def test_a_baseline_that_is_ahead_is_said_to_be(tmp_path: Path) -> None:
     assert answered(runs) == (
         "At 4k and 184M tokens: nGPT needs 0.83 (one seed) of the tokens of GPT and over 1.00 of "
         "those of the best baseline, GPT, QK-norm, Muon."
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "needs", "value", "low", "high"),
+    [
+        (92, 1.04, "over 1.00", 0.85, 0.99),  # within chance of the largest run
+        (92, 2.00, "over 1.00", 1.0, 1.0),  # not
+        (46, 0.90, "under 1.00", 1.01, 1.2),
+        (46, 0.30, "under 1.00", 1.0, 1.0),
+    ],
+)
+def test_beyond_a_curve_one_end_of_the_interval_is_told(
+    of: int, needs: float, value: str, low: float, high: float
+) -> None:
+    """That on the side of the curve: a loss that chance may have put there is not certain."""
+    curve = {tokens(d): [LAW.loss(tokens(d))] for d in (46, 92)}
+    end = [LAW.loss(needs * tokens(of))]
+    found = needed.read_off(curve, tokens(of), end, Noise(0.014, 20))
+    unsure = needed.read_off(curve, tokens(of), end)
+    assert found is not None
+    assert unsure is not None
+    assert found.value() == unsure.value() == value
+    side, told = found.certainty.split()
+    assert side == value.split()[0]
+    assert low <= float(told) <= high
+    assert unsure.certainty == "-"
+    assert (found.told() == value) == (found.certainty == value)
+    assert found.tokens.startswith(f"{side} {of}M")
+
+
+def test_where_no_setting_has_several_seeds_the_spread_of_the_others_stands_in(
+    tmp_path: Path,
+) -> None:
+    runs = study(tmp_path, ngpt=1.5)
+    for arm in ("gpt", "ngpt"):
+        for millions in (46, 92):
+            loss = LAW.loss((2 if arm == "ngpt" else 1) * tokens(millions))
+            made_up(runs, Point(arm, millions, context=1024), loss)
+    assert "stands in" not in "".join(page.Data.read(tmp_path).parts())
+    for seed in (1, 2):
+        made_up(runs, Point("gpt", 184, seed=seed), LAW.loss(tokens(184)) + 0.01 * (seed - 1.5))
+    (at_1k,) = (row for row in rows_of(tmp_path, at="1k") if row[:2] == ["GPT", "92M"])
+    low, high = map(float, at_1k[7].split(" to "))
+    assert low < float(at_1k[6]) < high
+    assert "no setting has several seeds (8x512 and 1k), the" in " ".join(
+        "".join(page.Data.read(tmp_path).parts()).split()
     )
 
 

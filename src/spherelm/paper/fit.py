@@ -139,9 +139,14 @@ def factor(
     beyond = not least <= needed <= most
     if noise is None:
         return Factor(tokens, needed, beyond)
-    found = sorted(_drawn(curve, losses, noise))
-    low, high = found[int(0.05 * len(found))], found[math.ceil(0.95 * len(found)) - 1]
+    low, high = interval(curve, losses, noise)
     return Factor(tokens, needed, beyond, low / tokens, high / tokens)
+
+
+def interval(curve: Losses, losses: Sequence[float], noise: Noise) -> tuple[float, float]:
+    """Between which numbers of tokens nine of ten draws of `curve` reach the loss of `losses`."""
+    found = sorted(_drawn(curve, losses, noise))
+    return found[int(0.05 * len(found))], found[math.ceil(0.95 * len(found)) - 1]
 
 
 def _drawn(curve: Losses, losses: Sequence[float], noise: Noise) -> list[float]:

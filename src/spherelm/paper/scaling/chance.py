@@ -1,7 +1,9 @@
 """What chance alone does: seeds of one setting differ, too, and so do two settings.
 
 All arms of a size and context are taken to have one spread over seeds, from every setting of theirs
-that was run with several: few were, and three seeds alone say little of their own.
+that was run with several: few were, and three seeds alone say little of their own. At a size and
+context where none was, the spread of all that were stands in: an interval that may be too narrow
+says more than a lone number, which reads as if it were certain.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from spherelm.plots import markdown
 Runs = Mapping[int, Record]
 """Of one setting, by their seeds."""
 Noises = Mapping[tuple[str, int], Noise]
-"""By size and context, where some setting has several seeds."""
+"""By size and context; empty where no setting of the study has several seeds."""
 
 COLUMNS = ("final loss", "difference", "by chance", "change, %")
 BY_CHANCE = (
@@ -29,11 +31,19 @@ BY_CHANCE = (
 
 def noises(records: Sequence[Record]) -> dict[tuple[str, int], Noise]:
     """What the seeds of all arms tell of chance."""
+    groups = _groups(records)
+    of_all = Noise.of(losses for group in groups.values() for losses in group)
+    if of_all is None:
+        return {}
+    return {where: Noise.of(group) or of_all for where, group in groups.items()}
+
+
+def _groups(records: Sequence[Record]) -> dict[tuple[str, int], list[list[float]]]:
+    """By size and context: the losses of each setting."""
     groups: dict[tuple[str, int], list[list[float]]] = {}
     for (_, size, context, _), each in settings(records).items():
         groups.setdefault((size, context), []).extend([r.loss for r in runs] for runs in each)
-    found = {where: Noise.of(losses) for where, losses in groups.items()}
-    return {where: noise for where, noise in found.items() if noise is not None}
+    return dict(sorted(groups.items(), key=lambda group: place(*group[0])))
 
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
@@ -41,18 +51,27 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     every = [runs for each in settings(records).values() for runs in each if len(runs) > 1]
     if not every:
         return
-    found = sorted(noises(records).items(), key=lambda each: place(*each[0]))
+    groups = _groups(records)
+    found = {where: noise for where, each in groups.items() if (noise := Noise.of(each))}
     told = "; ".join(
-        f"{noise.deviation:.3f} at {size} and {thousands(context)} ({noise.freedom} degrees of "
-        "freedom)"
-        for (size, context), noise in found
+        f"{noise.deviation:.3f} at {_named(*where)} ({noise.freedom} degrees of freedom)"
+        for where, noise in found.items()
+    )
+    without = [_named(*where) for where in groups if where not in found]
+    borrowed = (
+        f" Where no setting has several seeds ({', '.join(without)}), the deviation of all these "
+        "settings stands in; it may be another there."
     )
     yield (
         "What seeds do: the settings that were run with several. Intervals and the columns 'by "
         "chance' on this page take one standard deviation for all arms of a size and context, that "
-        f"of these settings together: {told}."
+        f"of these settings together: {told}.{borrowed if without else ''}"
     )
     yield markdown.table((*SETTING, "seeds", "mean", "deviation"), map(_row, every))
+
+
+def _named(size: str, context: int) -> str:
+    return f"{size} and {thousands(context)}"
 
 
 def _row(runs: Sequence[Record]) -> list[str]:

@@ -41,7 +41,8 @@ class Reading:
     factor: fit.Factor
     outside: Literal["", "over", "under"] = ""
     """Set where the loss is below all ends of the curve, or above all: it needs more tokens than
-    `factor` has, which are those of its nearest budget, or fewer."""
+    `factor` has, which are those of its nearest budget, or fewer. Then `factor` has one end of the
+    interval, the one on the side of the curve, and no more than its nearest budget."""
 
     @property
     def tokens(self) -> str:
@@ -62,12 +63,19 @@ class Reading:
             return ""
         if math.isinf(high):
             return f"over {low * longer:.2f}"
+        if low == 0:
+            return f"under {high * longer:.2f}"
         return f"{low * longer:.2f} to {high * longer:.2f}"
 
     @property
     def certainty(self) -> str:
         """The interval as a table has it."""
-        return "-" if self.outside else self.interval() or "one seed"
+        return self.interval() or ("-" if self.outside else "one seed")
+
+    def told(self, longer: float = 1.0) -> str:
+        """The factor and, where there is more to say, its interval."""
+        value, interval = self.value(longer), self.interval(longer)
+        return value if interval in ("", value) else f"{value} ({interval})"
 
 
 def read_off(
@@ -85,10 +93,13 @@ def read_off(
     if found is not None:
         return Reading(found)
     least, most, loss = min(curve), max(curve), statistics.fmean(losses)
+    low, high = (None, None) if noise is None else fit.interval(curve, losses, noise)
     if most >= tokens and loss < statistics.fmean(curve[most]):
-        return Reading(fit.Factor(tokens, most, False), "over")
+        low = None if low is None else min(low, most) / tokens
+        return Reading(fit.Factor(tokens, most, False, low, math.inf), "over")
     if least <= tokens and loss > statistics.fmean(curve[least]):
-        return Reading(fit.Factor(tokens, least, False), "under")
+        high = None if high is None or math.isinf(high) else max(high, least) / tokens
+        return Reading(fit.Factor(tokens, least, False, 0.0, high), "under")
     return None
 
 
@@ -171,7 +182,7 @@ def answer(ends: Ends, size: str, context: int) -> Answer | None:
 
 def _told(found: Reading) -> str:
     if found.outside:
-        return found.value()
+        return found.told()
     interval = found.interval()
     told = f"90 %: {interval}" if interval else "one seed"
     beyond = ", extrapolated" if found.factor.extrapolated else ""
@@ -248,8 +259,5 @@ def _cells(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
     longer = times.ratio(
         steps, (needed.arm, end.size, end.context), (end.arm, end.size, end.context)
     )
-    seconds = "-"
-    if longer is not None:
-        within = found.interval(longer)
-        seconds = found.value(longer) + (f" ({within})" if within else "")
+    seconds = "-" if longer is None else found.told(longer)
     return [found.tokens, found.value(), found.certainty, seconds]
