@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from spherelm import presets
 from spherelm.compare.charts import charts_of
 from spherelm.compare.report import render
 from spherelm.compare.table import rows
@@ -72,6 +73,15 @@ def test_page_says_what_happened():
     assert "No difference" in headlines["neither"]
     assert "fewer tokens" not in pages["neither"]
     assert all("One seed" in page for page in pages.values())
+
+
+def test_the_page_says_that_there_are_better_gpts():
+    """True as long as the GPT of every preset is the plain one."""
+    for name in presets.names():
+        run = presets.get(name)
+        plain = (run.model.gpt_qk_norm, run.model.tie_embeddings, run.optim.algorithm)
+        assert plain == (False, False, "adamw"), name
+    assert "This GPT is the paper&#x27;s, trained with AdamW as nGPT is." in render(REACHED)
 
 
 def test_the_page_says_how_large_both_models_are():
