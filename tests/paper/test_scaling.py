@@ -91,6 +91,23 @@ def test_a_kinds_rate_that_helped_is_tried_with_more_tokens() -> None:
     assert helped
 
 
+def test_the_best_baseline_is_offered_what_its_rival_is() -> None:
+    """Whichever it is: rates on both sides of its best one, and neighbours of its own values."""
+    ends = needed.Ends.of(store.read(ROOT / "docs" / "results" / "data" / "scaling"))
+    found = needed.answer(ends, *PLACE)
+    assert found is not None
+    offered = {}
+    for arm in (found.of_best.end.arm, found.of_gpt.arm):
+        here = [p for p in GRID if (p.arm, p.millions, p.size, p.context) == (arm, 92, *PLACE)]
+        (at_92,) = (b for b in ends.at(*PLACE) if (b.arm, b.tokens) == (arm, tokens(92)))
+        best = at_92.runs[0].config.optim.lr
+        rates = {p.peak for p in here}
+        assert min(rates) < best < max(rates), arm
+        offered[arm] = {(p.peak, p.muon_lr, p.tuned) for p in here}
+    theirs, ours = offered.values()
+    assert len(theirs) >= len(ours)
+
+
 def test_names_are_chosen_by_pattern() -> None:
     assert {p.arm for p in grid.chosen("ngpt-4k-46m-*")} == {"ngpt"}
     both = grid.chosen("ngpt-4k-368m-*-s0, gpt-4k-46m-*")

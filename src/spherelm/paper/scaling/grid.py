@@ -121,6 +121,28 @@ def _descent() -> list[Point]:
     return [*rates, *(Point(arm, 92, tuned=_QUICK) for arm in LEADERS[2:]), *values]
 
 
+def _best_baseline() -> list[Point]:
+    """What became the best baseline only with the recipe that helped it: neighbours of its rates,
+    and at 92M tokens of its own values, as many as nGPT with Muon has."""
+    best = _tied(BEST_AT_92[1])
+    kinds = (("E_input", 0.25), ("E_input", 2.0), ("factors", 0.25))
+    return [
+        *(dataclasses.replace(best, lr=lr) for lr in rates_around(best.peak)),
+        *(dataclasses.replace(best, muon_lr=lr) for lr in rates_around(best.peak)),
+        *(dataclasses.replace(best, lr=lr, muon_lr=best.peak) for lr in rates_around(best.peak)),
+        dataclasses.replace(best, tuned=()),  # a momentum of 0.95
+        dataclasses.replace(best, millions=184),
+        dataclasses.replace(_tied(BEST_AT_184[1]), lr=BEST_AT_184[1].peak / 2),
+        *(
+            dataclasses.replace(best, tuned=(*best.tuned, (name, value)))
+            for name, values in ladders(best.arm).items()
+            for value in values
+            if name not in dict(best.tuned)
+        ),
+        *(dataclasses.replace(best, tuned=(*best.tuned, kind)) for kind in kinds),
+    ]
+
+
 def _queue() -> list[Point]:
     """What each arm and schedule gives; what was best so far in longer runs and with more seeds;
     rates and tuned values; then other contexts, recipes, the paper's ablations, eight-bit products,
@@ -191,6 +213,7 @@ def _queue() -> list[Point]:
             for context in (1024, 8192)
             for point in SEEDED[:2]
         ),
+        *_best_baseline(),
     ]
     # nuGPT's claim: the best rate of one width is that of others.
     widths = [
