@@ -180,7 +180,7 @@ def test_the_page_is_drawn_from_the_records(tmp_path: Path) -> None:
     assert float(row.split("|")[9]) == pytest.approx(2.0, abs=0.03)
     assert "one seed" in row
     assert "| nGPT, Muon | linear | 0.008, Muon 0.008 | 0 | did not finish |" in text
-    assert "tried at 8x512 and 4k, seeds apart. GPT: 6; GPT, QK-norm: 1; nGPT: 1." in text
+    assert "8x512 and 4k, seeds apart. GPT: 6; GPT, QK-norm: 1; nGPT: 1." in text
     pictures = {"scaling-4k.svg", "curves-4k.svg", "rates-4k.svg"}
     pictures.add("curves-12x768-4k.svg")  # a line of ends has two, and one rate is no picture
     assert {p.name for p in paths} == {page.PAGE, *pictures}
@@ -219,7 +219,7 @@ def test_recipes_of_one_budget_are_no_curves_but_differences(tmp_path: Path) -> 
         "rates-4k.svg",
     }
     assert "(scaling-4k.svg)" in text
-    assert page.written(text, page.Data.read(tmp_path), tmp_path) == text
+    assert page.written({tmp_path: text}, page.Data.read(tmp_path)) == {tmp_path: text}
     made_up(folder, Point("ngpt-tied", 92), 3.5)
     tied = page.Data.read(tmp_path).figures()[0].series[1]
     assert (tied.label, tied.dotted, tied.role) == ("nGPT, tied embeddings", True, "ngpt")
@@ -327,22 +327,41 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
         page.redraw(tmp_path)
 
 
+def test_a_section_with_a_place_of_its_own_is_not_among_the_rest(tmp_path: Path) -> None:
+    """People put a table beside what they say of it; every other one is on the page of tables."""
+    made_up(tmp_path / "data" / "scaling", Point("gpt", 92), 3.9)
+    made_up(tmp_path / "data" / "scaling", Point("gpt", 92, lr=2e-3), 4.0)
+    beside, rest = tmp_path / page.PAGE, tmp_path / page.TABLES
+    beside.write_text(f"# A\n\nrates:\n\n<!-- scaling: rates -->\n{page.END}\n\nsaid of them\n")
+    rest.write_text(f"# B\n\n{page.BEGIN}\n{page.END}\n")
+    page.redraw(tmp_path)
+    assert "| 0.002 | 0.004 | inside |" in beside.read_text()
+    assert beside.read_text().endswith("said of them\n")
+    assert "inside" not in rest.read_text()
+    titles = re.findall("^## (.*)", rest.read_text(), re.MULTILINE)
+    assert titles == ["How many settings each arm was given", "Every run"]
+    beside.write_text(f"# A\n\n<!-- scaling: rtaes -->\n{page.END}\n")
+    with pytest.raises(UserError, match="no table is called 'rtaes'; there are rates"):
+        page.redraw(tmp_path)
+
+
 def test_the_page_in_the_repository_is_that_of_its_data() -> None:
     results = ROOT / "docs" / "results"
     data = page.Data.read(results)
     assert data.records
-    text = (results / page.PAGE).read_text()
-    assert page.written(text, data, results / page.PAGE) == text
+    pages = page.read_pages(results)
+    assert len(pages) == 2
+    assert page.written(pages, data) == pages
     for figure in data.figures():
         picture = (results / f"{figure.name}.svg").read_text()
         assert picture == svg.draw_file(figure)
         ElementTree.fromstring(picture)
-        assert f"({figure.name}.svg)" in (results / page.PAGE).read_text()
+        assert f"({figure.name}.svg)" in "".join(pages.values())
 
 
 def test_shares_and_factors_told_in_words_are_those_of_the_tables() -> None:
-    """What people wrote above the tables, of runs that have since been joined by others."""
-    words, _, tables = (ROOT / "docs" / "results" / page.PAGE).read_text().partition(page.BEGIN)
+    """What people wrote on the study's page, of runs that have since been joined by others."""
+    words, tables = page.read_pages(ROOT / "docs" / "results").values()
     told = re.findall(r"(\d\.\d\d)\**(?: times as many)? \((\d\.\d\d) to (\d\.\d\d)\b", words)
     assert len(told) > 10
     for value, low, high in told:

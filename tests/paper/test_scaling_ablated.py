@@ -86,7 +86,7 @@ def test_differences_stand_beside_what_chance_does(tmp_path: Path) -> None:
     assert not any("QK-norm" in name for name in shown)
     text = " ".join((tmp_path / page.PAGE).read_text().split())
     assert "s_z starts at 10 and α at 0.125, in the paper at 1 and 0.05" in text
-    assert "over seeds (of all settings, above) times Student's t" in text
+    assert "over seeds times Student's t" in text
     assert "together: 0.010 at 8x512 and 4k (2 degrees of freedom)" in text
     assert "nGPT, slerp" not in text  # among the runs
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,12 +35,9 @@ def answered(runs: Path) -> str:
     return str(needed.answer(Ends.of(read(runs)), *needed.ASKED))
 
 
-def rows_of(
-    folder: Path, title: str = "Tokens that an arm of nGPT needs", at: str = "4k"
-) -> list[list[str]]:
+def rows_of(folder: Path, name: str = "shares", at: str = "4k") -> list[list[str]]:
     """Of the table of shares, or another."""
-    parts = list(page.Data.read(folder).parts())
-    table = next(after for part, after in itertools.pairwise(parts) if part.startswith(title))
+    table = str(page.Data.read(folder).sections()[name])
     lines = [line for line in table.splitlines() if line.startswith(f"| 8x512 | {at}")]
     return [[cell.strip() for cell in line.split("|")[3:-1]] for line in lines]
 
@@ -124,21 +120,20 @@ def test_where_no_setting_has_several_seeds_the_spread_of_the_others_stands_in(
         for millions in (46, 92):
             loss = LAW.loss((2 if arm == "ngpt" else 1) * tokens(millions))
             made_up(runs, Point(arm, millions, context=1024), loss)
-    assert "stands in" not in "".join(page.Data.read(tmp_path).parts())
+    assert "seeds" not in page.Data.read(tmp_path).sections()
     for seed in (1, 2):
         made_up(runs, Point("gpt", 184, seed=seed), LAW.loss(tokens(184)) + 0.01 * (seed - 1.5))
     (at_1k,) = (row for row in rows_of(tmp_path, at="1k") if row[:2] == ["GPT", "92M"])
     low, high = map(float, at_1k[7].split(" to "))
     assert low < float(at_1k[6]) < high
-    assert "no setting has several seeds (8x512 and 1k), the" in " ".join(
-        "".join(page.Data.read(tmp_path).parts()).split()
-    )
+    of_seeds = " ".join(str(page.Data.read(tmp_path).sections()["seeds"]).split())
+    assert "no setting has several seeds (8x512 and 1k), the" in of_seeds
 
 
 def test_of_baselines_only_gpt_is_measured_against_others(tmp_path: Path) -> None:
     """What one good baseline needs for another's loss is no question of the study."""
     study(tmp_path, ngpt=1.2, gpt_qk=1.1, gpt_qk_muon=1.5)
-    factors = rows_of(tmp_path, "Tokens that a baseline needs")
+    factors = rows_of(tmp_path, "factors")
     pairs = {(row[0], row[1]) for row in factors}
     better = {"GPT, QK-norm", "GPT, QK-norm, Muon"}
     assert pairs == {("GPT", arm) for arm in better} | {(arm, "nGPT") for arm in (*better, "GPT")}
@@ -154,7 +149,7 @@ def test_the_answer_is_that_of_the_best_arms_at_the_largest_budget_of_both(tmp_p
         "(one seed) of those of the best baseline, GPT, Muon."
     )
     assert answered(runs) == expected
-    assert next(page.Data.read(tmp_path).parts()) == expected
+    assert page.Data.read(tmp_path).sections()["answer"].parts == [expected]
     for seed in (1, 2):
         made_up(runs, Point("gpt", 184, seed=seed), LAW.loss(tokens(184)) + 0.01 * (seed - 1.5))
     line = answered(runs)
@@ -179,7 +174,7 @@ def test_no_answer_is_made_up(points: Sequence[tuple[str, int]], tmp_path: Path)
         made_up(tmp_path / "data" / "scaling", Point(arm, millions), loss)
     data = page.Data.read(tmp_path)
     assert needed.answer(Ends.of(data.records), *needed.ASKED) is None
-    assert not next(data.parts()).startswith("At 4k")
+    assert "answer" not in data.sections()
     assert all(figure.span is None for figure in data.figures())
 
 

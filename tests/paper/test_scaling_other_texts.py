@@ -26,7 +26,7 @@ def evaluated(results: Path, ends: dict[Point, float]) -> page.Data:
 
 
 def shares(data: page.Data) -> list[list[str]]:
-    text = "\n".join(data.parts()).partition("for the bits per byte at which")[2]
+    text = str(data.sections()["texts"]).partition("for the bits per byte at which")[2]
     lines = text.partition("Every run")[0].splitlines()
     return [
         [cell.strip() for cell in line.split("|")[3:-1]]
@@ -48,7 +48,7 @@ def test_a_share_is_read_off_the_curve_of_the_text(tmp_path: Path) -> None:
     chart = next(chart for chart in data.figures() if chart.name == "scaling-4k-novel")
     assert [line.label for line in chart.series] == ["GPT", "GPT, QK-norm, Muon", "nGPT"]
     assert [x for x, _ in chart.series[2].points] == [tokens(d) / 1e6 for d in (46, 92, 184)]
-    assert "(scaling-4k-novel.svg)" in "\n".join(data.parts())
+    assert "(scaling-4k-novel.svg)" in str(data.sections()["texts"])
 
 
 def test_the_text_does_not_choose_the_run(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ Noises = Mapping[tuple[str, int], Noise]
 COLUMNS = ("final loss", "difference", "by chance", "change, %")
 BY_CHANCE = (
     "By chance: what nine of ten differences of two equal runs stay below, √2 times the standard "
-    "deviation over seeds (of all settings, above) times Student's t; what is beyond it is bold."
+    "deviation over seeds times Student's t; what is beyond it is bold."
 )
 
 
@@ -63,8 +63,8 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
         "settings stands in; it may be another there."
     )
     yield (
-        "What seeds do: the settings that were run with several. Intervals and the columns 'by "
-        "chance' on this page take one standard deviation for all arms of a size and context, that "
+        "The settings that were run with several. Intervals and the columns 'by chance' "
+        "take one standard deviation for all arms of a size and context, that "
         f"of these settings together: {told}.{borrowed if without else ''}"
     )
     yield markdown.table((*SETTING, "seeds", "mean", "deviation"), map(_row, every))

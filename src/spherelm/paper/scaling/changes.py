@@ -29,7 +29,7 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     rows = list(_rows(settings, noises(records)))
     if rows:
         yield (
-            "What a change does, of schedule, recipe, precision or a starting value: each run "
+            "A change of schedule, recipe, precision or a starting value: each run "
             "against the same one without it, losses and differences of the seeds that both have. "
             f"{chance.BY_CHANCE}"
         )

@@ -139,13 +139,9 @@ def _lengths(values: Any) -> Iterator[Entry[int, float]]:
 # --- tables and pictures -------------------------------------------------------------------------
 
 
-def tables(found: Sequence[Evaluated]) -> Iterator[str]:
-    """Accuracy, and perplexity by length, of those that have them."""
-    yield from _task_table([each for each in found if each.tasks])
-    yield from _length_tables([each for each in found if each.lengths])
-
-
-def _task_table(found: Sequence[Evaluated]) -> Iterator[str]:
+def task_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
+    """The accuracy of those that have answered tasks."""
+    found = [each for each in evaluated if each.tasks]
     if not found:
         return
     asked = [task for task in ACCURACY if any(task.name in each.tasks for each in found)]
@@ -175,7 +171,9 @@ def _number(value: float | None, digits: str) -> str:
     return "-" if value is None else f"{value:{digits}}"
 
 
-def _length_tables(found: Sequence[Evaluated]) -> Iterator[str]:
+def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
+    """Perplexity by length of context, of those that have it."""
+    found = [each for each in evaluated if each.lengths]
     if not found:
         return
     lengths = sorted({length for each in found for length in each.lengths})

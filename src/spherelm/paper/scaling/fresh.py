@@ -33,11 +33,10 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     rows = [row for pair in pairs for row in _row(*pair, ends)]
     if rows:
         yield (
-            "Seeds that chose nothing. A setting is chosen where it ends lowest, so it was lucky "
+            "A setting is chosen where it ends lowest, so it was lucky "
             "there, too, and its mean with that seed is too low. Here are the seeds with which no "
             "other setting of the arm was run at that budget, the same on both sides; shares are "
-            "read off as above, from such seeds wherever an arm has them. By chance: as in the "
-            "tables below."
+            f"read off from such seeds wherever an arm has them. {chance.BY_CHANCE}"
         )
         yield markdown.table((*_COLUMNS, "share", "90 %"), rows)
 

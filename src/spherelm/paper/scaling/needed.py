@@ -192,26 +192,33 @@ def _told(found: Reading) -> str:
 # --- tables --------------------------------------------------------------------------------------
 
 
-def tables(records: Sequence[Record], steps: Sequence[StepTime]) -> Iterator[str]:
-    """The answer, what nGPT needs, and what baselines need."""
-    ends = Ends.of(records)
+def sentence(ends: Ends) -> Iterator[str]:
+    """The answer in one sentence, where there is one."""
     if (found := answer(ends, *ASKED)) is not None:
         yield str(found)
-    if shares := [_share_row(needed, steps) for needed in _of_baselines(ends)]:
+
+
+def shares(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
+    """What nGPT needs for the ends of baselines."""
+    if rows := [_share_row(needed, steps) for needed in _of_baselines(ends)]:
         yield (
             "Tokens that an arm of nGPT needs for the loss at which a baseline ends, its largest "
             "budget first, for every arm of nGPT with two budgets or more. The share is one of the "
             "baseline's tokens; in seconds it is multiplied by the arm's time for a token over the "
             "baseline's, where both were timed:"
         )
-        yield markdown.table(_SHARE, shares)
-    if factors := [_factor_row(needed, steps) for needed in _by_baselines(ends)]:
+        yield markdown.table(_SHARE, rows)
+
+
+def factors(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
+    """What baselines need for the ends of nGPT, and GPT for those of other baselines."""
+    if rows := [_factor_row(needed, steps) for needed in _by_baselines(ends)]:
         yield (
             "Tokens that a baseline needs for the loss at which another arm ends, for every "
             "baseline with two budgets or more. The factor is one of tokens; in seconds it is "
             "multiplied by the baseline's time for a token over the arm's, where both were timed:"
         )
-        yield markdown.table(_FACTOR, factors)
+        yield markdown.table(_FACTOR, rows)
 
 
 def _of_baselines(ends: Ends) -> Iterator[Needed]:

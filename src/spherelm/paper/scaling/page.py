@@ -1,13 +1,17 @@
-"""The page of the study: tables and figures, from the data beside it alone.
+"""The pages of the study: what people wrote, and between marks what its data alone says.
 
-The tables stand in a page between two marks and are written there again; all around them is
-written by people.
+    <!-- scaling: NAME -->    a section by its name, such as `steps`
+    <!-- scaling: rest -->    every section and figure that has no place of its own on a page
+    <!-- scaling: end -->
+
+What stands between two marks is written again; all around them is left as it is.
 """
 
 from __future__ import annotations
 
+import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,9 +38,23 @@ from spherelm.paper.store import Record
 from spherelm.plots import svg
 from spherelm.plots.chart import Chart
 
-PAGE = "headline.md"
+PAGE, TABLES = "headline.md", "headline-tables.md"
+"""What was found, and every table behind it. The second may be missing."""
+REST = "rest"
+BEGIN, END = f"<!-- scaling: {REST} -->", "<!-- scaling: end -->"
+_MARKED = re.compile(rf"<!-- scaling: (?!end )(\S+) -->\n(.*?){re.escape(END)}", re.DOTALL)
 _FILLING = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False)
-BEGIN, END = "<!-- scaling: begin -->", "<!-- scaling: end -->"
+
+
+@dataclass(frozen=True)
+class Section:
+    """One thing that the data says, a paragraph or table at a time."""
+
+    title: str
+    parts: Sequence[str]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(_wrapped, self.parts))
 
 
 @dataclass(frozen=True)
@@ -52,18 +70,28 @@ class Data:
         records = store.read(results / "data" / "scaling")
         return cls(records, times.read(results), evaluations.read(results, records))
 
-    def parts(self) -> Iterator[str]:
-        """What the page has between its marks, a paragraph or table at a time."""
-        yield from needed.tables(self.records, self.steps)
-        yield from tables.steps(self.steps)
-        yield from chance.tables(self.records)
-        yield from fresh.tables(self.records)
-        yield from rates.tables(self.records)
-        yield from changes.tables(self.records)
-        yield from other_texts.tables(self.evaluated)
-        yield from evaluations.tables(self.evaluated)
-        yield from ablated.tables(self.records)
-        yield from tables.runs(self.records)
+    def sections(self) -> dict[str, Section]:
+        """By their names, those of which something was measured."""
+        runs, steps, evaluated = self.records, self.steps, self.evaluated
+        ends = needed.Ends.of(runs)
+        every: dict[str, tuple[str, Iterator[str]]] = {
+            "answer": ("The answer", needed.sentence(ends)),
+            "shares": ("What nGPT needs of a baseline's tokens", needed.shares(ends, steps)),
+            "factors": ("What a baseline needs of nGPT's tokens", needed.factors(ends, steps)),
+            "steps": ("How long a step takes", tables.steps(steps)),
+            "seeds": ("What seeds do", chance.tables(runs)),
+            "fresh": ("Seeds that chose nothing", fresh.tables(runs)),
+            "rates": ("Every rate and its loss", rates.tables(runs)),
+            "changes": ("What a change does", changes.tables(runs)),
+            "texts": ("Other held-out text", other_texts.tables(evaluated)),
+            "tasks": ("Tasks", evaluations.task_table(evaluated)),
+            "lengths": ("Longer contexts", evaluations.length_table(evaluated)),
+            "ablations": ("The paper's ablations", ablated.tables(runs)),
+            "tried": ("How many settings each arm was given", tables.tried(runs)),
+            "runs": ("Every run", tables.runs(runs)),
+        }
+        found = {name: Section(title, [*parts]) for name, (title, parts) in every.items()}
+        return {name: section for name, section in found.items() if section.parts}
 
     def figures(self) -> list[Chart]:
         return [
@@ -79,17 +107,34 @@ def _wrapped(part: str) -> str:
     return part if part.startswith(("|", "!")) else _FILLING.fill(part)
 
 
-def written(text: str, data: Data, page: Path) -> str:
-    """The text of the page with its tables written again; also the figures that people have put
-    nowhere else."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise UserError(f"{page} has no lines {BEGIN} and {END} between which to write")
-    tables = "\n\n".join(map(_wrapped, data.parts()))
-    links = {f"({chart.name}.svg)": chart.title for chart in data.figures()}
-    absent = [f"![{links[link]}]{link}" for link in links if link not in before + tables + after]
-    return "\n\n".join((before + BEGIN, *absent, tables, END + after))
+def written(pages: Mapping[Path, str], data: Data) -> dict[Path, str]:
+    """The texts of the pages, with what stands between their marks written again."""
+    sections = data.sections()
+    named = {mark[1] for text in pages.values() for mark in _MARKED.finditer(text)}
+    if not named:
+        raise UserError(f"{' and '.join(map(str, pages))} has no lines {BEGIN} and {END}")
+    if unknown := named - {REST, *sections}:
+        raise UserError(f"no table is called {min(unknown)!r}; there are {', '.join(sections)}")
+    by_people = "".join(_MARKED.sub("", text) for text in pages.values())
+    taken = by_people + "".join(part for each in sections.values() for part in each.parts)
+    absent = [f for f in data.figures() if f"({f.name}.svg)" not in taken]
+    rest = [f"![{figure.title}]({figure.name}.svg)" for figure in absent]
+    for name, section in sections.items():
+        if name not in named:
+            rest += [f"## {section.title}", str(section)]
+
+    def filled(mark: re.Match[str]) -> str:
+        inside = "\n\n".join(rest) if mark[1] == REST else str(sections[mark[1]])
+        return f"<!-- scaling: {mark[1]} -->\n\n{inside}\n\n{END}"
+
+    return {page: _MARKED.sub(filled, text) for page, text in pages.items()}
+
+
+def read_pages(results: Path) -> dict[Path, str]:
+    """Those that there are; a new one where there is none."""
+    paths = [results / name for name in (PAGE, TABLES)]
+    pages = {path: path.read_text() for path in paths if path.is_file()}
+    return pages or {results / PAGE: f"# The study\n\n{BEGIN}\n{END}\n"}
 
 
 def redraw(results: Path) -> list[Path]:
@@ -100,10 +145,8 @@ def redraw(results: Path) -> list[Path]:
     data = Data.read(results)
     if not any(record.finished for record in data.records):
         raise UserError(f"{results}/data/scaling holds no finished run to draw")
-    page = results / PAGE
-    text = page.read_text() if page.is_file() else f"# The study\n\n{BEGIN}\n{END}\n"
-    durable.write_text(page, written(text, data, page))
-    drawn = {results / f"{c.name}.svg": svg.draw_file(c) for c in data.figures()}
-    for path, picture in drawn.items():
-        durable.write_text(path, picture)
-    return [page, *drawn, *settings.update(results)]
+    drawn = written(read_pages(results), data)
+    drawn |= {results / f"{c.name}.svg": svg.draw_file(c) for c in data.figures()}
+    for path, content in drawn.items():
+        durable.write_text(path, content)
+    return [*drawn, *settings.update(results)]

@@ -74,7 +74,7 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
         return
     rates = sorted({rate for ladder in rows for rate in ladder.runs})
     yield (
-        "What the rate does: final losses of runs that differ by it alone, all of one seed, the "
+        "Final losses of runs that differ by their rate alone, all of one seed, the "
         "lowest bold. With Muon both rates are alike. Inside: whether worse rates were tried on "
         "both sides of the best, or on which side there was none."
     )

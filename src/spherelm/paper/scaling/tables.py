@@ -26,8 +26,7 @@ _STEP = ("model", "context", "arm", "tokens", "ms", "quartiles", "tokens/s", "/ 
 
 def runs(records: Sequence[Record]) -> Iterator[str]:
     """Every run but the ablations, which have tables of their own."""
-    yield from _tried(records)
-    yield "Every run, best first within its context and budget:"
+    yield "Best first within its model, context and budget:"
 
     def rank(r: Record) -> tuple[Any, ...]:
         return *place_of(r.config), r.tokens, not r.finished, [loss for _, loss in r.curve[-1:]]
@@ -43,18 +42,18 @@ def _end(record: Record) -> str:
     return "diverged" if record.diverged else "did not finish"
 
 
-def _tried(records: Sequence[Record]) -> Iterator[str]:
+def tried(records: Sequence[Record]) -> Iterator[str]:
     """How many settings each arm was given, also those that diverged: the more, the better its
     best one."""
-    tried: dict[tuple[str, int], dict[str, set[str]]] = {}
+    arms: dict[tuple[str, int], dict[str, set[str]]] = {}
     for record in records:
         arm, variant = arm_of(record.config), variant_of(record.id)
         if (record.finished or record.diverged) and ARMS[arm].compared and not variant:
             where = size_of(record.config), record.config.model.context
-            tried.setdefault(where, defaultdict(set))[arm].add(setting_of(record.id)[0])
-    for (size, context), found in sorted(tried.items(), key=lambda each: place(*each[0])):
+            arms.setdefault(where, defaultdict(set))[arm].add(setting_of(record.id)[0])
+    for (size, context), found in sorted(arms.items(), key=lambda each: place(*each[0])):
         told = "; ".join(f"{ARMS[arm].title}: {len(found[arm])}" for arm in ARMS if arm in found)
-        yield f"Settings that were tried at {size} and {thousands(context)}, seeds apart. {told}."
+        yield f"{size} and {thousands(context)}, seeds apart. {told}."
 
 
 def steps(timed: Sequence[StepTime]) -> Iterator[str]:
