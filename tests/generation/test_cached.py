@@ -185,3 +185,74 @@ def test_a_model_that_computes_in_its_own_way_is_not_left_out() -> None:
     patched.layers[0].attention.forward = lambda h, *_: h  # type: ignore[method-assign]
     with pytest.raises(UserError, match="Attention has its own forward"):
         FoldedTransformer(patched)
+    with pytest.raises(UserError, match="NoneType has its own hidden"):
+        FoldedTransformer(None)  # type: ignore[arg-type]
+
+
+def _compiled(part: nn.Module) -> nn.Module:
+    return torch.compile(part, backend="eager")  # type: ignore[return-value]
+
+
+def _compile_attention(model: Transformer) -> None:
+    model.layers[1].attention = _compiled(model.layers[1].attention)  # type: ignore[assignment]
+
+
+def _compile_mlp(model: Transformer) -> None:
+    model.layers[1].mlp = _compiled(model.layers[1].mlp)  # type: ignore[assignment]
+
+
+def _compile_block(model: Transformer) -> None:
+    model.blocks[1] = _compiled(model.blocks[1])
+
+
+def _compile_parts_of_parts(model: Transformer) -> None:
+    _compile_attention(model)
+    _compile_block(model)
+    model.rope = _compiled(model.rope)  # type: ignore[assignment]
+    if model.final_norm is not None:
+        model.final_norm = _compiled(model.final_norm)  # type: ignore[assignment]
+
+
+def _compile_in_place(model: Transformer) -> None:
+    model.layers[1].mlp.compile(backend="eager")
+    model.compile(backend="eager")
+
+
+def _compile_forward(model: Transformer) -> None:
+    for part in (model.layers[0], model.layers[0].attention):
+        part.forward = torch.compile(part.forward, backend="eager")  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        _compile_attention,
+        _compile_mlp,
+        _compile_block,
+        _compile_parts_of_parts,
+        _compile_in_place,
+        _compile_forward,
+        _compiled,
+    ],
+)
+def test_what_is_compiled_is_folded_as_what_it_is(
+    arch: str, change: Callable[[Transformer], nn.Module | None]
+) -> None:
+    """The compiler's wrapper was said to compute in its own way, or could not be folded at all."""
+    model = perturbed(tiny_config(arch=arch))
+    tokens = random_tokens(model.config)
+    expected = model(tokens)
+    wrapped = change(model)
+    folded = FoldedTransformer(model if wrapped is None else wrapped)  # type: ignore[arg-type]
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+def test_a_compiled_part_that_computes_in_its_own_way_is_not_left_out() -> None:
+    model = Transformer(tiny_config())
+    model.layers[1].attention = _compiled(_Gated(model.config))  # type: ignore[assignment]
+    with pytest.raises(UserError, match="_Gated has its own forward"):
+        FoldedTransformer(model)
+    with pytest.raises(UserError, match="_Shifted has its own logits"):
+        FoldedTransformer(_compiled(_Shifted(tiny_config())))  # type: ignore[arg-type]
