@@ -13,11 +13,13 @@ best. A GPT passes through with its gains as they are.
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from spherelm.errors import UserError
 from spherelm.model.attention import Attention, AttentionWeights
@@ -105,20 +107,34 @@ def _as_written(part: M) -> M:
 
 
 def _function(method: Any) -> Any:
-    """The function of a method, compiled or not."""
-    while hasattr(method, "_torchdynamo_orig_callable"):
-        method = method._torchdynamo_orig_callable
-    return getattr(method, "__func__", None)
+    """The function of a method, compiled or not, computed anew for its gradients or not."""
+    while True:
+        if isinstance(method, partial) and method.func is checkpoint:
+            method = method.args[0]
+        elif hasattr(method, "_torchdynamo_orig_callable"):
+            method = method._torchdynamo_orig_callable
+            inside = getattr(method, "__wrapped__", None)
+            method = inside if isinstance(inside, partial) else method
+        else:
+            return getattr(method, "__func__", None)
 
 
 def _check_ours(part: nn.Module, ours: type[nn.Module], *methods: str) -> None:
     """Refuse a part that computes in a way of its own: its twin would compute in ours."""
     for name in methods:
         if _function(getattr(part, name, None)) is not getattr(ours, name):
-            raise UserError(
-                f"{type(part).__name__} has its own {name}, which a folded copy for inference "
-                f"would leave out: take logits from model(tokens) itself"
-            )
+            raise _left_out(part, name)
+
+
+def _left_out(part: nn.Module, own: str) -> UserError:
+    return UserError(
+        f"{type(part).__name__} has its own {own}, which a folded copy for inference "
+        f"would leave out: take logits from model(tokens) itself"
+    )
+
+
+_FOLDED = ("attention", "mlp", "alpha_attn", "alpha_mlp", "norm_attn", "norm_mlp")
+"""What of a block its twin has."""
 
 
 def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
@@ -126,12 +142,17 @@ def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
     attention, mlp = _as_written(block.attention), _as_written(block.mlp)
     _check_ours(attention, Attention, "forward", "weights")
     _check_ours(mlp, MLP, "forward", "weights")
+    _check_ours(block, type(block), "forward")  # that of a class of its own the twin has, too
+    for name, _ in (*block.named_parameters(), *block.named_buffers()):
+        if name.partition(".")[0] not in _FOLDED:
+            raise _left_out(block, name)
     with torch.device("meta"):  # its own parameters are never made
         twin = type(block)(block.config, ops)
     twin.attention = _FoldedAttention(attention, dtype, ops)
     twin.mlp = _FoldedMLP(mlp, dtype, ops)
     if isinstance(block, NGPTBlock):
         assert isinstance(twin, NGPTBlock)
+        _check_ours(block, NGPTBlock, "eigen_learning_rates")
         alpha_A, alpha_M = block.eigen_learning_rates()
         twin.alpha_attn, twin.alpha_mlp = _Held(alpha_A), _Held(alpha_M)
         twin.signed_alpha = True  # |α| was taken
@@ -144,6 +165,7 @@ def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
 
 def _fold_norm(norm: RMSNorm, ops: Operations) -> RMSNorm:
     norm = _as_written(norm)
+    _check_ours(norm, RMSNorm, "forward")
     twin = RMSNorm(norm.config, ops)
     twin.gain = nn.Parameter(norm.gain.detach().clone(), requires_grad=False)
     return twin
