@@ -222,6 +222,23 @@ def test_a_text_may_be_all_that_is_evaluated_on(
     assert paths[0] == paths[1] == paths[2]
 
 
+def test_of_a_long_text_the_beginning_alone_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it was held in memory: what comes last would have ended the call."""
+    monkeypatch.setattr(png, "write", lambda charts, place: None)
+    long = "Vectors of length one.\n" * 40_000
+    paths = []
+    for separator in ("", "<|endoftext|>\n"):
+        beginning = long if not separator else long[:23]
+        (folder / "long.txt").write_bytes((beginning + separator + long).encode() + b"\xff")
+        assert inspect(folder, "ngpt", "--out", "any", "--text", "long.txt", "--tokens", "9") == 0
+        result = json.loads((folder / "any" / "inspect.json").read_text())
+        paths.append(result["models"][0]["path"]["tokens"])
+    assert len(paths[0]) == 9
+    assert paths[0] == paths[1]
+
+
 def test_the_table_has_medians_over_layers(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -120,10 +120,11 @@ def _inspect(flags: InspectFlags) -> int:
 def _text(flags: InspectFlags, data: set[str | None]) -> tuple[str, str]:
     """What the models read, and how it is called; `data` are the folders that they learned from."""
     if flags.text is not None:
-        from spherelm.eval.texts import read_texts
+        from spherelm.eval.texts import read_beginning
+        from spherelm.inspect.insides import enough
 
-        (text,) = read_texts([flags.text])
-        return text.documents[0], f"the beginning of {Path(flags.text).name}"
+        text = read_beginning(flags.text, enough(flags.tokens))
+        return text, f"the beginning of {Path(flags.text).name}"
     from spherelm.data.open import open_builtin, open_dataset
     from spherelm.inspect.files import beginning_of
 
