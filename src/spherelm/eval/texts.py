@@ -33,24 +33,25 @@ def read_texts(names: Sequence[str], field: str = "text") -> list[NamedText]:
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"the text {name} is named twice; name each text once")
-    found = [(name, _sources(name, field)) for name in names]  # looks at all of them
+        _check_no_tokens(name, "name their folder with --data")
+    found = [(name, find_sources([name], field)) for name in names]  # looks at all of them
     return [NamedText(name, _documents(name, sources)) for name, sources in found]
 
 
-def read_beginning(name: str, most: int) -> str:
+def read_beginning(name: str, most: int, field: str = "text") -> str:
     """The first document of a text, or `most` characters of it; what follows is not read."""
+    _check_no_tokens(name, "give the text that they were made from")
     text = ""
-    for piece in _pieces(_sources(name)):
+    for piece in _pieces(find_sources([name], field)):
         text += piece.text
         if piece.ends or len(text) >= most:
             return text[:most]
     raise _empty(name)
 
 
-def _sources(name: str, field: str = "text") -> list[Source]:
+def _check_no_tokens(name: str, remedy: str) -> None:
     if Path(name).suffix == ".bin":
-        raise UserError(f"{name} holds tokens, not text; name their folder with --data")
-    return find_sources([name], field)
+        raise UserError(f"{name} holds tokens, not text; {remedy}")
 
 
 def _documents(name: str, sources: Sequence[Source]) -> tuple[str, ...]:
