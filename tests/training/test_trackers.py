@@ -17,7 +17,7 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.runs.run_dir import RunDir
 from spherelm.training.loop import train
-from spherelm.training.report import trackers
+from spherelm.training.report import recorder, trackers
 from tests.training.conftest import tiny
 
 
@@ -148,6 +148,29 @@ def test_a_run_on_weights_and_biases_is_one_run_of_ours(
     assert begun[0] == begun[1]
     assert len(set(begun)) == 3
     assert all(name.startswith("run-") for name in begun)
+
+
+def test_all_are_closed_also_where_one_cannot_be(
+    tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of Weights & Biases stayed open where TensorBoard's events could not be written."""
+    closed: list[str] = []
+
+    class Tracker:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def log(self, record: Any) -> None: ...
+
+        def close(self) -> None:
+            closed.append(self.name)
+            raise UserError(f"cannot write {self.name}")
+
+    two = [Tracker("first"), Tracker("second")]
+    monkeypatch.setattr(recorder, "open_trackers", lambda *_: two)
+    with pytest.raises(UserError, match="cannot write"):
+        train(tiny("gpt"), dataset, tmp_path / "run")
+    assert sorted(closed) == ["first", "second"]
 
 
 @pytest.mark.slow
