@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from pathlib import Path
 from shutil import rmtree
@@ -20,6 +21,7 @@ from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.loss import text_loss
+from spherelm.eval.texts import read_texts
 from spherelm.hf.export import export_to_hf
 from spherelm.hf.import_run import import_from_hf
 from spherelm.runs.run_dir import RunDir, write_description
@@ -57,6 +59,18 @@ def test_texts_are_documents_of_their_own() -> None:
 def test_one_text_is_not_taken_for_a_list_of_letters() -> None:
     with pytest.raises(UserError, match=r"texts is a list of texts, such as \[text\]"):
         text_loss(byte_model(), BYTES, "abc")
+
+
+def test_a_text_may_come_through_a_pipe() -> None:
+    """As of a shell's <(zcat texts/*.gz): from 64 lines on it ended in "Illegal seek"."""
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b"a line\n" * 200)
+        os.close(writing)
+        (text,) = read_texts([f"/dev/fd/{reading}"])
+    finally:
+        os.close(reading)
+    assert text.documents == ("a line\n" * 200,)
 
 
 def test_an_empty_text_is_refused() -> None:

@@ -190,14 +190,24 @@ def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("name", ["~/runs/x", "~", "~someone/x"])
+@pytest.mark.parametrize(
+    ("name", "home"),
+    [("~/runs/x", "/home/me/runs/x, or "), ("~", "/home/me, or "), ("~nobody0", "")],
+)
 def test_a_home_that_no_shell_has_replaced_makes_no_folder_of_that_name(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """It was said to leave out an = or quotes, also where there was neither; ./~ is no other name,
+    since a path forgets its dot."""
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UserError, match="would make a folder named ~"):
-        export(Path(name), "new")
+    monkeypatch.setenv("HOME", "/home/me")
+    for given in (name, f"./{name}"):
+        with pytest.raises(UserError, match="means a folder named ~") as refusal:
+            export(Path(given), "new")
+        told = f": write {home}{tmp_path / name} if you do mean that"
+        assert str(refusal.value).endswith(told)
     assert not list(tmp_path.iterdir())
+    export(tmp_path / name, "new")
     export(Path("here") / name, "new")  # such a name is a name like any other there
     assert (tmp_path / "here" / name / "config.json").read_text() == "new"
 

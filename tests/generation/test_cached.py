@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
-from spherelm import Transformer
+from spherelm import ModelConfig, Transformer
 from spherelm.errors import UserError
 from spherelm.generation.cached import decode, new_cache, prefill
 from spherelm.model.attend import CAUSAL, Attend
 from spherelm.model.attention import Attention
+from spherelm.model.block import NGPTBlock, RMSNorm, Stream
 from spherelm.model.fold import FoldedTransformer
 from spherelm.model.mlp import MLP
 from spherelm.model.part import Part, computing_with
@@ -178,6 +181,90 @@ def test_a_part_that_computes_in_its_own_way_is_not_left_out(
         FoldedTransformer(model)
 
 
+class _Halved(RMSNorm):
+    def forward(self, h: Tensor | Stream) -> Tensor:
+        return super().forward(h) / 2
+
+
+@pytest.mark.parametrize("name", ["final_norm", "norm_attn", "norm_mlp"])
+def test_a_norm_that_computes_in_its_own_way_is_not_left_out(name: str) -> None:
+    model = Transformer(tiny_config(arch="gpt"))
+    owner = model if name == "final_norm" else model.blocks[1]
+    setattr(owner, name, _Halved(model.config))
+    with pytest.raises(UserError, match="_Halved has its own forward, which a folded copy"):
+        FoldedTransformer(model)
+
+
+class _Weighed(NGPTBlock):
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.weight = nn.Parameter(torch.ones(config.d_model))
+
+    def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
+        return super().forward(hidden, rope, attend) * self.weight
+
+
+class _Quick(NGPTBlock):
+    def eigen_learning_rates(self) -> tuple[Tensor, Tensor]:
+        alpha_A, alpha_M = super().eigen_learning_rates()
+        return 2 * alpha_A, 2 * alpha_M
+
+
+def _patched(config: ModelConfig) -> NGPTBlock:
+    block = NGPTBlock(config)
+    block.forward = lambda hidden, *_: hidden  # type: ignore[method-assign]
+    return block
+
+
+@pytest.mark.parametrize(
+    ("said", "made"),
+    [
+        ("_Weighed has its own weight", _Weighed),
+        ("_Quick has its own eigen_learning_rates", _Quick),
+        ("NGPTBlock has its own forward", _patched),
+    ],
+)
+def test_what_a_block_has_of_its_own_is_not_left_out(
+    said: str, made: Callable[[ModelConfig], NGPTBlock]
+) -> None:
+    """Rates of its own were taken twice, and a forward put in its place not at all."""
+    model = Transformer(tiny_config())
+    model.blocks[1] = made(model.config)
+    model.reset_parameters()
+    with pytest.raises(UserError, match=f"{said}, which a folded copy"):
+        FoldedTransformer(model)
+
+
+class _Parallel(NGPTBlock):
+    def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
+        alpha_A, alpha_M = self.eigen_learning_rates()
+        h = self.flat(hidden, rope)
+        moved = self.ops.update(h, self.attention(h, rope, attend), alpha_A)
+        return self.ops.update(moved, self.mlp(h), alpha_M).view(hidden.shape)
+
+
+def _checkpointed(config: ModelConfig) -> NGPTBlock:
+    """As a run with activation checkpointing has its blocks, compiled or not."""
+    block = NGPTBlock(config)
+    forward = partial(checkpoint, block.forward, use_reentrant=False)
+    block.forward = torch.compile(forward, backend="eager")  # type: ignore[method-assign]
+    return block
+
+
+@pytest.mark.parametrize("made", [_Parallel, _checkpointed])
+def test_a_block_that_its_twin_computes_alike_is_folded(
+    made: Callable[[ModelConfig], NGPTBlock],
+) -> None:
+    model = Transformer(tiny_config())
+    model.blocks[1] = made(model.config)
+    model.reset_parameters()
+    model.double()
+    tokens = random_tokens(model.config)
+    folded = FoldedTransformer(model)
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
+    torch.testing.assert_close(logits, model(tokens), **CLOSE)
+
+
 def test_a_model_that_computes_in_its_own_way_is_not_left_out() -> None:
     with pytest.raises(UserError, match="_Shifted has its own logits"):
         FoldedTransformer(_Shifted(tiny_config()))
@@ -185,3 +272,74 @@ def test_a_model_that_computes_in_its_own_way_is_not_left_out() -> None:
     patched.layers[0].attention.forward = lambda h, *_: h  # type: ignore[method-assign]
     with pytest.raises(UserError, match="Attention has its own forward"):
         FoldedTransformer(patched)
+    with pytest.raises(UserError, match="NoneType has its own hidden"):
+        FoldedTransformer(None)  # type: ignore[arg-type]
+
+
+def _compiled(part: nn.Module) -> nn.Module:
+    return torch.compile(part, backend="eager")  # type: ignore[return-value]
+
+
+def _compile_attention(model: Transformer) -> None:
+    model.layers[1].attention = _compiled(model.layers[1].attention)  # type: ignore[assignment]
+
+
+def _compile_mlp(model: Transformer) -> None:
+    model.layers[1].mlp = _compiled(model.layers[1].mlp)  # type: ignore[assignment]
+
+
+def _compile_block(model: Transformer) -> None:
+    model.blocks[1] = _compiled(model.blocks[1])
+
+
+def _compile_parts_of_parts(model: Transformer) -> None:
+    _compile_attention(model)
+    _compile_block(model)
+    model.rope = _compiled(model.rope)  # type: ignore[assignment]
+    if model.final_norm is not None:
+        model.final_norm = _compiled(model.final_norm)  # type: ignore[assignment]
+
+
+def _compile_in_place(model: Transformer) -> None:
+    model.layers[1].mlp.compile(backend="eager")
+    model.compile(backend="eager")
+
+
+def _compile_forward(model: Transformer) -> None:
+    for part in (model.layers[0], model.layers[0].attention):
+        part.forward = torch.compile(part.forward, backend="eager")  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        _compile_attention,
+        _compile_mlp,
+        _compile_block,
+        _compile_parts_of_parts,
+        _compile_in_place,
+        _compile_forward,
+        _compiled,
+    ],
+)
+def test_what_is_compiled_is_folded_as_what_it_is(
+    arch: str, change: Callable[[Transformer], nn.Module | None]
+) -> None:
+    """The compiler's wrapper was said to compute in its own way, or could not be folded at all."""
+    model = perturbed(tiny_config(arch=arch))
+    tokens = random_tokens(model.config)
+    expected = model(tokens)
+    wrapped = change(model)
+    folded = FoldedTransformer(model if wrapped is None else wrapped)  # type: ignore[arg-type]
+    logits = prefill(folded, tokens, new_cache(folded, *tokens.shape))
+    torch.testing.assert_close(logits, expected, **CLOSE)
+
+
+def test_a_compiled_part_that_computes_in_its_own_way_is_not_left_out() -> None:
+    model = Transformer(tiny_config())
+    model.layers[1].attention = _compiled(_Gated(model.config))  # type: ignore[assignment]
+    with pytest.raises(UserError, match="_Gated has its own forward"):
+        FoldedTransformer(model)
+    with pytest.raises(UserError, match="_Shifted has its own logits"):
+        FoldedTransformer(_compiled(_Shifted(tiny_config())))  # type: ignore[arg-type]

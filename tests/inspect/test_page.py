@@ -210,16 +210,34 @@ def test_a_text_may_be_all_that_is_evaluated_on(
     text = "Vectors of length one."
     (folder / "texts").mkdir()
     (folder / "texts" / "a.txt").write_text(text)
-    line = json.dumps({"text": text}).encode()
+    line = json.dumps({"body": text}).encode()
     (folder / "texts.jsonl.gz").write_bytes(gzip.compress(line))
     paths = []
     for name in ("texts", "texts.jsonl.gz", "texts/a.txt"):
-        assert inspect(folder, "ngpt", "--out", "any", "--text", name, "--tokens", "9") == 0
+        words = ("--text", name, "--field", "body", "--tokens", "9")
+        assert inspect(folder, "ngpt", "--out", "any", *words) == 0
         result = json.loads((folder / "any" / "inspect.json").read_text())
         assert result["text"] == f"the beginning of {Path(name).name}"
         paths.append(result["models"][0]["path"]["tokens"])
     assert len(paths[0]) == 9
     assert paths[0] == paths[1] == paths[2]
+
+
+def test_of_a_long_text_the_beginning_alone_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of it was held in memory: what comes last would have ended the call."""
+    monkeypatch.setattr(png, "write", lambda charts, place: None)
+    long = "Vectors of length one.\n" * 40_000
+    paths = []
+    for separator in ("", "<|endoftext|>\n"):
+        beginning = long if not separator else long[:23]
+        (folder / "long.txt").write_bytes((beginning + separator + long).encode() + b"\xff")
+        assert inspect(folder, "ngpt", "--out", "any", "--text", "long.txt", "--tokens", "9") == 0
+        result = json.loads((folder / "any" / "inspect.json").read_text())
+        paths.append(result["models"][0]["path"]["tokens"])
+    assert len(paths[0]) == 9
+    assert paths[0] == paths[1]
 
 
 def test_the_table_has_medians_over_layers(
@@ -289,6 +307,7 @@ def test_without_a_text_models_read_of_the_data_that_all_of_them_learned_from(
         ("gpt --out ngpt", "holds"),
         ("gpt --out new --text nowhere.txt", "cannot read nowhere.txt"),
         ("gpt --out new --text one.txt", "fewer than two tokens"),
+        ("gpt --out new --text one.bin", "tokens, not text; give the text that they were made"),
         ("nan --out new", "blocks.0.mlp.W_u holds numbers that are not finite"),
     ],
 )

@@ -15,7 +15,7 @@ from torch import nn
 
 from spherelm import AdamW, ModelConfig, Transformer, attach_retraction, retract_
 from spherelm.errors import UserError
-from spherelm.model.sphere import largest_norm_deviation, matrices
+from spherelm.model.sphere import UnitMatrix, largest_norm_deviation, matrices, unit_matrices
 from spherelm.optim.adamw import parameter_groups
 from tests.model.tiny import random_tokens, tiny_config
 
@@ -209,6 +209,49 @@ def test_several_optimizers_share_a_model() -> None:
         rest.step()
         assert not torch.equal(model.E_input, before)
         assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
+@pytest.mark.parametrize("second_holds", ["what was frozen", "all"])
+def test_attaching_again_takes_the_place_of_what_was_attached(second_holds: str) -> None:
+    """The first optimizer refused to step, since it did not hold what was unfrozen."""
+    model = Transformer(tiny_config())
+    model.E_input.requires_grad_(False)
+    first = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.5)
+    attach_retraction(first, model)
+    train(model, first, steps=1)
+    model.E_input.requires_grad_(True)
+    if second_holds == "all":
+        second = torch.optim.SGD(model.parameters(), lr=0.5)
+        attach_retraction(second, model)
+    else:
+        second = torch.optim.SGD([model.E_input], lr=0.5)
+        with pytest.raises(UserError, match="attach all optimizers of the model together"):
+            attach_retraction(second, model)
+        attach_retraction([first, second], model)
+    for optimizer in (first, second, first):
+        train(model, optimizer, steps=1)
+        assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+
+
+def test_attaching_twice_retracts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also through a wrapper; and of two models that share an optimizer neither is forgotten."""
+    model, other = Transformer(tiny_config()), Transformer(tiny_config())
+    optimizer = torch.optim.SGD([*model.parameters(), *other.parameters()], lr=0.5)
+    for each in (model, other, nn.Sequential(model), model):
+        attach_retraction(optimizer, each)
+    retracted: list[str] = []
+    retract_one = UnitMatrix.retract_
+
+    def counting(matrix: UnitMatrix) -> None:
+        retracted.append(matrix.name)
+        retract_one(matrix)
+
+    monkeypatch.setattr(UnitMatrix, "retract_", counting)
+    for p in (*model.parameters(), *other.parameters()):
+        p.grad = torch.ones_like(p)
+    optimizer.step()
+    assert len(retracted) == 2 * len(unit_matrices(model))
+    assert max(map(largest_norm_deviation, (model, other))) < FLOAT32_ROUNDING
 
 
 def test_frozen_matrices_need_no_optimizer() -> None:

@@ -17,7 +17,7 @@ from spherelm.data.dataset import TokenDataset
 from spherelm.errors import UserError
 from spherelm.runs.run_dir import RunDir
 from spherelm.training.loop import train
-from spherelm.training.report import trackers
+from spherelm.training.report import recorder, trackers
 from tests.training.conftest import tiny
 
 
@@ -69,6 +69,63 @@ def test_events_that_cannot_be_written_are_told_once_and_by_name(
     assert threading.excepthook == told.append
 
 
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> list[threading.ExceptHookArgs]:
+    """What a hook is told that was there before any writer."""
+    told: list[threading.ExceptHookArgs] = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    return told
+
+
+def test_threads_get_their_hook_back(tmp_path: Path, hook: list[threading.ExceptHookArgs]) -> None:
+    """In whatever order writers close, and where one could not even begin."""
+    pytest.importorskip("tensorboard")
+    before = threading.excepthook
+    (tmp_path / "file").touch()
+    with pytest.raises(UserError, match=r"cannot write .*file/events: Not a directory"):
+        trackers.TensorBoard(tmp_path / "file" / "events", 0)
+    assert threading.excepthook is before
+    first, second = (trackers.TensorBoard(tmp_path / name, 0) for name in "ab")
+    first.close()
+    second.close()
+    assert threading.excepthook is before
+    third = trackers.TensorBoard(tmp_path / "c", 0)
+    threading.excepthook = others = lambda ended: None
+    third.close()
+    third.close()
+    assert threading.excepthook is others
+
+
+def test_how_other_threads_end_is_passed_on(
+    tmp_path: Path, hook: list[threading.ExceptHookArgs]
+) -> None:
+    """Also with an error of the system, as a full disk is one."""
+    pytest.importorskip("tensorboard")
+    tracker = trackers.TensorBoard(tmp_path, 0)
+    reading = threading.Thread(target=(tmp_path / "nowhere").read_text)
+    reading.start()
+    reading.join()
+    tracker.close()
+    assert [ended.thread for ended in hook] == [reading]
+
+
+def test_a_tracker_that_cannot_begin_closes_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: list[threading.ExceptHookArgs]
+) -> None:
+    pytest.importorskip("tensorboard")
+    before = threading.excepthook
+
+    def init(**_: Any) -> None:
+        raise RuntimeError("no such project")
+
+    fake = SimpleNamespace(init=init, errors=SimpleNamespace(Error=RuntimeError))
+    monkeypatch.setattr(trackers, "_wandb", lambda: fake)
+    run = override(tiny("gpt"), {"train.wandb_project": "test", "train.tensorboard": True})
+    with pytest.raises(UserError, match="refused the run: no such project"):
+        trackers.open_trackers(run, tmp_path / "tensorboard", 0)
+    assert threading.excepthook is before
+
+
 def test_a_run_on_weights_and_biases_is_one_run_of_ours(
     tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +148,29 @@ def test_a_run_on_weights_and_biases_is_one_run_of_ours(
     assert begun[0] == begun[1]
     assert len(set(begun)) == 3
     assert all(name.startswith("run-") for name in begun)
+
+
+def test_all_are_closed_also_where_one_cannot_be(
+    tmp_path: Path, dataset: TokenDataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run of Weights & Biases stayed open where TensorBoard's events could not be written."""
+    closed: list[str] = []
+
+    class Tracker:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def log(self, record: Any) -> None: ...
+
+        def close(self) -> None:
+            closed.append(self.name)
+            raise UserError(f"cannot write {self.name}")
+
+    two = [Tracker("first"), Tracker("second")]
+    monkeypatch.setattr(recorder, "open_trackers", lambda *_: two)
+    with pytest.raises(UserError, match="cannot write"):
+        train(tiny("gpt"), dataset, tmp_path / "run")
+    assert sorted(closed) == ["first", "second"]
 
 
 @pytest.mark.slow

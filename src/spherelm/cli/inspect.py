@@ -38,6 +38,8 @@ class InspectFlags:
     """A text whose beginning the models read, as `eval` takes it: a file, compressed or not, or a
     folder. Unset: validation text of the data that all of them were trained on, where it is still
     there, else of the built-in corpus."""
+    field: str = "text"
+    """Field or column that holds the text in .jsonl and .parquet files."""
     tokens: int = 96
     """Tokens of the text to follow, at most; no more than a model's context."""
     layer: int | None = None
@@ -120,10 +122,11 @@ def _inspect(flags: InspectFlags) -> int:
 def _text(flags: InspectFlags, data: set[str | None]) -> tuple[str, str]:
     """What the models read, and how it is called; `data` are the folders that they learned from."""
     if flags.text is not None:
-        from spherelm.eval.texts import read_texts
+        from spherelm.eval.texts import read_beginning
+        from spherelm.inspect.insides import enough
 
-        (text,) = read_texts([flags.text])
-        return text.documents[0], f"the beginning of {Path(flags.text).name}"
+        text = read_beginning(flags.text, enough(flags.tokens), flags.field)
+        return text, f"the beginning of {Path(flags.text).name}"
     from spherelm.data.open import open_builtin, open_dataset
     from spherelm.inspect.files import beginning_of
 

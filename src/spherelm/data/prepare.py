@@ -172,8 +172,8 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
 
 
 def _check_named_once(sources: list[Source]) -> None:
-    """Refuse the same file twice, as by a folder and a glob in it: of a handful of texts the last
-    is held out, and would be one that is trained on."""
+    """Refuse the same file twice, as by a folder and a glob in it: it would be trained on twice,
+    and where one of a handful of texts is held out, also evaluated on."""
     seen = set()
     for source in sources:
         path = os.path.abspath(source.name)

@@ -183,8 +183,9 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
             stream = raw if opener is None else cast(BinaryIO, opener(raw, "rb"))
             # Only \n ends a line, and nothing is translated: text is kept as it is.
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
+            told = path is not None and raw.seekable()  # a pipe, as of a shell's <(...), is not
             for number, line in enumerate(text, start=1):
-                if path is not None and not number % 64:
+                if told and not number % 64:
                     at.bytes = raw.tell()
                 yield line.removeprefix("\ufeff") if number == 1 else line
             text.detach()  # else it would close stdin

@@ -7,10 +7,11 @@ named at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from spherelm.data.documents import Piece
 from spherelm.data.sources import Position, Source, find_sources
 from spherelm.errors import UserError
 
@@ -32,24 +33,46 @@ def read_texts(names: Sequence[str], field: str = "text") -> list[NamedText]:
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"the text {name} is named twice; name each text once")
-        if Path(name).suffix == ".bin":
-            raise UserError(f"{name} holds tokens, not text; name their folder with --data")
+        _check_no_tokens(name, "name their folder with --data")
     found = [(name, find_sources([name], field)) for name in names]  # looks at all of them
     return [NamedText(name, _documents(name, sources)) for name, sources in found]
+
+
+def read_beginning(name: str, most: int, field: str = "text") -> str:
+    """The first document of a text, or `most` characters of it; what follows is not read."""
+    _check_no_tokens(name, "give the text that they were made from")
+    text = ""
+    for piece in _pieces(find_sources([name], field)):
+        text += piece.text
+        if piece.ends or len(text) >= most:
+            return text[:most]
+    raise _empty(name)
+
+
+def _check_no_tokens(name: str, remedy: str) -> None:
+    if Path(name).suffix == ".bin":
+        raise UserError(f"{name} holds tokens, not text; {remedy}")
 
 
 def _documents(name: str, sources: Sequence[Source]) -> tuple[str, ...]:
     documents: list[str] = []
     parts: list[str] = []
-    for source in sources:
-        for piece in source.pieces(Position()):
-            parts.append(piece.text)
-            if piece.ends:
-                documents.append("".join(parts))
-                parts = []
+    for piece in _pieces(sources):
+        parts.append(piece.text)
+        if piece.ends:
+            documents.append("".join(parts))
+            parts = []
     if not documents:
-        raise UserError(f"the text {name} is empty; there is nothing to evaluate on")
+        raise _empty(name)
     return tuple(documents)
+
+
+def _pieces(sources: Iterable[Source]) -> Iterator[Piece]:
+    return (piece for source in sources for piece in source.pieces(Position()))
+
+
+def _empty(name: str) -> UserError:
+    return UserError(f"the text {name} is empty; there is nothing to evaluate on")
 
 
 def short_names(names: Sequence[str]) -> list[str]:

@@ -29,12 +29,14 @@ Input = str | os.PathLike[str] | None
 def resolve(out: str | Path) -> Path:
     """The folder that `out` means, through symbolic links; a file there is refused, and so is a
     home that the shell has left as it was typed: a folder named ~ is soon removed with all else."""
-    if (first := next(iter(Path(out).parts), "")).startswith("~"):
-        raise UserError(
-            f"--out {out} would make a folder named {first} here: a shell replaces ~ only where a "
-            f"word begins with it, so leave out the = or the quotes before it"
-        )
     with _readable(out):
+        if (first := next(iter(Path(out).parts), "")).startswith("~"):
+            home = os.path.expanduser(Path(out))
+            meant = "" if home == str(Path(out)) else f"{home}, or "  # no such user is known
+            raise UserError(
+                f"--out {out} means a folder named {first} here, since no shell has replaced the "
+                f"~: write {meant}{Path.cwd() / out} if you do mean that"
+            )
         path = Path(out).resolve()
         if path.exists() and not path.is_dir():
             raise UserError(f"{out} is a file; --out must be a folder")

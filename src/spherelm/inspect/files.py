@@ -9,7 +9,7 @@ from pathlib import Path
 from spherelm import durable
 from spherelm.data.dataset import TokenDataset
 from spherelm.inspect.charts import chapters_of
-from spherelm.inspect.insides import Insides
+from spherelm.inspect.insides import Insides, enough
 from spherelm.inspect.page import render
 from spherelm.plots import png, svg
 from spherelm.plots.chart import Chart
@@ -41,5 +41,5 @@ def write_pictures(
 
 def beginning_of(dataset: TokenDataset, tokens: int) -> str:
     """Enough of the validation text for so many tokens of any tokenizer."""
-    ids = dataset.val.shards[0].tokens[: 16 * (tokens + 1)].tolist()
+    ids = dataset.val.shards[0].tokens[: enough(tokens)].tolist()
     return dataset.tokenizer().decode(ids)

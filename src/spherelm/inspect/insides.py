@@ -79,6 +79,12 @@ class Insides:
         }
 
 
+def enough(tokens: int) -> int:
+    """Characters, or tokens of another tokenizer, that are read for so many and the one after."""
+    # A token is at least a byte, and rarely more than 16.
+    return 16 * (tokens + 1)
+
+
 def look_inside(
     model: Transformer,
     tokenizer: Tokenizer,
@@ -103,8 +109,7 @@ def look_inside(
                 f"{run}: {name} holds numbers that are not finite; choose an earlier checkpoint"
             )
     tokens = min(tokens, config.context)
-    # A token is at least a byte, and rarely more than 16.
-    ids = torch.tensor(tokenizer.encode(text[: 16 * (tokens + 1)])[: tokens + 1])
+    ids = torch.tensor(tokenizer.encode(text[: enough(tokens)])[: tokens + 1])
     if len(ids) < 2:
         raise UserError("the text has fewer than two tokens; give a longer one with --text")
     L = config.n_layers

@@ -101,7 +101,8 @@ def _optimum(optimum: Optimum) -> str:
         edge = {lrs[0]: "below", lrs[-1]: "above"}.get(optimum.lr)
         tried += f"; the best may lie {edge}" if edge else ""
     if len(optimum.tried) == 1:
-        tried = "the only rate tried with these values"  # with another decay, say, others were
+        # Others may have been tried with other values, such as another weight decay.
+        tried = "the only rate tried with these values"
     return f"{rate} at {format_count(optimum.tokens)} tokens ({tried})"
 
 

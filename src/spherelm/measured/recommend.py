@@ -3,8 +3,8 @@
 The rule, in this order; distances are in doublings, |log2 of a ratio|:
 
 1. Of all settings those of the run's kind (its architecture in any case, then its algorithm and
-   variants: as few fields as possible differ; of two whose values are both others, the plain one,
-   so that GatedAdamW takes AdamW's rates and not Muon's).
+   variants: as few fields as possible differ; among kinds that differ in the same fields the one
+   with fewer fields of its own, so that GatedAdamW takes AdamW's rates and not Muon's).
 2. Of these the series that is nearest: one model at one context and batch, trained for several
    numbers of tokens. The distance is the sum of those in parameters of the blocks, context, tokens
    a step, and of the tokens from the range that the series has. A series of which no two rates
@@ -137,7 +137,7 @@ def _nearest_kind(settings: Iterable[Setting], run: RunConfig) -> tuple[tuple[st
 
     def distance(kind: tuple[tuple[str, Any], ...]) -> tuple[bool, int, bool, int, str]:
         unlike = _differing(kind, wanted)
-        # Of two other algorithms, say, the plain one.
+        # Last, of two other algorithms the plainer: Muon has fields that AdamW has not.
         another = "optim.algorithm" in unlike, len(set(kind) ^ set(wanted))
         return "model.arch" in unlike, len(unlike), *another, str(kind)
 

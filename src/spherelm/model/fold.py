@@ -13,16 +13,19 @@ best. A GPT passes through with its gains as they are.
 from __future__ import annotations
 
 import copy
+from functools import partial
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from spherelm.errors import UserError
 from spherelm.model.attention import Attention, AttentionWeights
 from spherelm.model.block import Block, GPTBlock, NGPTBlock, RMSNorm
 from spherelm.model.mlp import MLP, MLPWeights
-from spherelm.model.part import AUTO, Ops, Part
+from spherelm.model.part import AUTO, M, Ops, Part
 from spherelm.model.scale import Scale
 from spherelm.model.sphere import as_read
 from spherelm.model.transformer import Transformer
@@ -59,6 +62,7 @@ class FoldedTransformer(Transformer):
         self, model: Transformer, dtype: torch.dtype | None = None, ops: Ops = AUTO
     ) -> None:
         """Products and the stream are in `dtype`, by default the model's."""
+        model = _as_written(model)
         _check_ours(model, Transformer, "hidden", "embed", "run_blocks", "logits")
         Part.__init__(self, model.config, ops)
         self._dtype = model.dtype if dtype is None else dtype
@@ -79,7 +83,7 @@ class FoldedTransformer(Transformer):
                 None if model.final_norm is None else _fold_norm(model.final_norm, self.ops)
             )
         self.s_z = None
-        self.rope = copy.deepcopy(model.rope)
+        self.rope = copy.deepcopy(_as_written(model.rope))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -95,26 +99,60 @@ class FoldedTransformer(Transformer):
         raise TypeError("a folded model has no parameters of its own to draw")
 
 
+def _as_written(part: M) -> M:
+    """A part without what `torch.compile` has wrapped around it, which computes the same."""
+    while (inside := getattr(part, "_modules", {}).get("_orig_mod")) is not None:
+        part = cast("M", inside)
+    return part
+
+
+def _function(method: Any) -> Any:
+    """The function of a method, compiled or not, computed anew for its gradients or not."""
+    while True:
+        if isinstance(method, partial) and method.func is checkpoint:
+            method = method.args[0]
+        elif hasattr(method, "_torchdynamo_orig_callable"):
+            method = method._torchdynamo_orig_callable
+            inside = getattr(method, "__wrapped__", None)
+            method = inside if isinstance(inside, partial) else method
+        else:
+            return getattr(method, "__func__", None)
+
+
 def _check_ours(part: nn.Module, ours: type[nn.Module], *methods: str) -> None:
     """Refuse a part that computes in a way of its own: its twin would compute in ours."""
     for name in methods:
-        of_part = getattr(getattr(part, name, None), "__func__", None)
-        if of_part is not getattr(ours, name):
-            raise UserError(
-                f"{type(part).__name__} has its own {name}, which a folded copy for inference "
-                f"would leave out: take logits from model(tokens) itself"
-            )
+        if _function(getattr(part, name, None)) is not getattr(ours, name):
+            raise _left_out(part, name)
+
+
+def _left_out(part: nn.Module, own: str) -> UserError:
+    return UserError(
+        f"{type(part).__name__} has its own {own}, which a folded copy for inference "
+        f"would leave out: take logits from model(tokens) itself"
+    )
+
+
+_FOLDED = ("attention", "mlp", "alpha_attn", "alpha_mlp", "norm_attn", "norm_mlp")
+"""What of a block its twin has."""
 
 
 def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
-    _check_ours(block.attention, Attention, "forward", "weights")
-    _check_ours(block.mlp, MLP, "forward", "weights")
+    block = _as_written(block)
+    attention, mlp = _as_written(block.attention), _as_written(block.mlp)
+    _check_ours(attention, Attention, "forward", "weights")
+    _check_ours(mlp, MLP, "forward", "weights")
+    _check_ours(block, type(block), "forward")  # that of a class of its own the twin has, too
+    for name, _ in (*block.named_parameters(), *block.named_buffers()):
+        if name.partition(".")[0] not in _FOLDED:
+            raise _left_out(block, name)
     with torch.device("meta"):  # its own parameters are never made
         twin = type(block)(block.config, ops)
-    twin.attention = _FoldedAttention(block.attention, dtype, ops)
-    twin.mlp = _FoldedMLP(block.mlp, dtype, ops)
+    twin.attention = _FoldedAttention(attention, dtype, ops)
+    twin.mlp = _FoldedMLP(mlp, dtype, ops)
     if isinstance(block, NGPTBlock):
         assert isinstance(twin, NGPTBlock)
+        _check_ours(block, NGPTBlock, "eigen_learning_rates")
         alpha_A, alpha_M = block.eigen_learning_rates()
         twin.alpha_attn, twin.alpha_mlp = _Held(alpha_A), _Held(alpha_M)
         twin.signed_alpha = True  # |α| was taken
@@ -126,6 +164,8 @@ def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
 
 
 def _fold_norm(norm: RMSNorm, ops: Operations) -> RMSNorm:
+    norm = _as_written(norm)
+    _check_ours(norm, RMSNorm, "forward")
     twin = RMSNorm(norm.config, ops)
     twin.gain = nn.Parameter(norm.gain.detach().clone(), requires_grad=False)
     return twin

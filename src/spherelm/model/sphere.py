@@ -46,8 +46,8 @@ MARK = "unit_vectors"
 """Attribute of a module or of its class: its parameters that are made of unit vectors, each with
 the dimension along which these lie."""
 OUR_MARK = "_unit_vectors"
-"""The same of a part of ours, which a mark beside it adds to and does not replace. Empty where the
-matrices are known not to be made of unit vectors, as in a GPT."""
+"""The same, as our parts say it of themselves, so that a user's `unit_vectors` on one of them adds
+to it. Empty where the matrices are known not to be made of unit vectors, as in a GPT."""
 
 
 class UnitMatrix(NamedTuple):

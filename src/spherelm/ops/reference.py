@@ -118,8 +118,8 @@ def normalize(x: Tensor) -> Tensor:
 
 
 def check_update(h: Tensor, y: Tensor, alpha: Tensor) -> None:
-    """Refuse shapes that an update does not take: a kernel would read what lies behind a smaller
-    tensor, and of rates for each token those of the first alone."""
+    """Refuse shapes that an update does not take. A kernel would read on past the end of a smaller
+    h or y, and where each token had rates of its own, use the first token's for all."""
     if y.shape != h.shape or alpha.shape != h.shape[-1:]:
         raise UserError(
             f"an update takes h and y of one shape (..., D) and alpha of (D,), not h of "

@@ -208,7 +208,8 @@ def attach_retraction(
     then puts back what it has moved. They must update the model's own matrices: copies of them that
     an optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
     refused, also where a wrapper has put others in their place since. Torch copies and pickles
-    optimizers without hooks, so attach it to a copy again.
+    optimizers without hooks, so attach it to a copy again. To attach it once more, as after
+    unfreezing with an optimizer added, takes the place of what was attached before.
     """
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
@@ -227,15 +228,37 @@ def attach_retraction(
                 f"attach the retraction to the optimizer inside, before or after it is wrapped"
             )
     _held_matrices(optimizers, model)
-
-    def put_back(optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
-        own = _held_by(optimizer)
-        for matrix in _held_matrices(optimizers, model):  # another may stand there by now
-            if id(matrix.parameter) in own:
-                matrix.retract_()
-
     for optimizer in optimizers:
-        optimizer.register_step_post_hook(put_back)
+        hooks = optimizer._optimizer_step_post_hooks.values()
+        retraction = next((hook for hook in hooks if isinstance(hook, _Retraction)), None)
+        if retraction is None:
+            retraction = _Retraction()
+            optimizer.register_step_post_hook(retraction)
+            _RETRACTING.add(optimizer)
+        retraction.together[model] = optimizers
+
+
+_RETRACTING: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
+"""All that put back what they move: one that was attached later may hold what another does not."""
+
+
+class _Retraction:
+    """What an optimizer does after each step: it puts back what it has moved of all its models."""
+
+    def __init__(self) -> None:
+        self.together: dict[nn.Module, list[torch.optim.Optimizer]] = {}
+        """The optimizers that were attached to a model together."""
+
+    def __call__(self, optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
+        own = _held_by(optimizer)
+        found = {
+            id(matrix.parameter): matrix  # once, also where one of two models is the other, wrapped
+            for model, optimizers in self.together.items()
+            for matrix in _held_matrices([*optimizers, *_RETRACTING], model)
+        }  # looked for anew, since another may stand there by now
+        for key, matrix in found.items():  # in one order in all processes: some speak to each other
+            if key in own:
+                matrix.retract_()
 
 
 def _held_matrices(
@@ -248,7 +271,8 @@ def _held_matrices(
         if matrix.requires_grad and id(matrix) not in held:
             raise UserError(
                 f"the optimizer does not hold {name} itself; give it model.parameters(), "
-                f"not copies, so that what it updates is what is normalized"
+                f"not copies, so that what it updates is what is normalized, or attach all "
+                f"optimizers of the model together"
             )
     return found
 

@@ -37,8 +37,9 @@ BELOW = 1.1
 """How far below its smallest one any fit is."""
 _MIDDLE = 0.14
 _STEPS = (1.3, 1.03, 1.003, 1.0003)
-"""An exponent is looked for between 0.01 and 2, then ever closer to the best one so far, ten steps
-on either side of it. To 3 % alone, a share of the study is up to 0.003 off, and is told so."""
+"""Ratios of neighbouring exponents. Those from 0.01 to 2 are tried first, then ever closer to the
+best one so far, ten on either side of it. With steps of 3 % alone a share in the study's tables
+is up to 0.003 off, and they have two digits."""
 
 Array = npt.NDArray[np.float64]
 

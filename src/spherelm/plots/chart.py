@@ -48,8 +48,8 @@ class Series:
     dots: bool = True
     """Whether each point is marked; not where they are many, as in a distribution."""
     dotted: bool = False
-    """Whether the line is dotted and its marks are hollow, so that a lone one is told: the same
-    matrices, vectors or model as another curve of the colour, seen or changed in some way."""
+    """Whether the line is dotted and its marks are hollow (one mark alone shows no dots): a second
+    look at what another curve of that colour shows, or a variant of its model."""
     band: Sequence[tuple[float, float, float]] = ()
     """x, and the low and the high end of a spread around the curve there."""
 

@@ -72,8 +72,8 @@ def _losses(tried: Sequence[Sequence[Record]]) -> tuple[list[float], int]:
 def best_settings(records: Sequence[Record], noises: Noises) -> list[Best]:
     """For each arm that is compared, context and budget, its best setting with all seeds of it.
 
-    The arms of `MAIN`, and every recipe that was carried on to a second budget somewhere, wherever
-    it was run: one that was tried at a single budget has its loss alone.
+    These are the arms of `MAIN`, and the recipes that were run with two budgets at some size and
+    context, which are then taken at all of them. One budget is a loss, but no curve.
     """
     found = [
         Best(*key, tuple(_best(runs, noises.get(key[1:3]))))

@@ -40,9 +40,10 @@ class Reading:
 
     factor: fit.Factor
     outside: Literal["", "over", "under"] = ""
-    """Set where the loss is below all ends of the curve, or above all: it needs more tokens than
-    `factor` has, which are those of its nearest budget, or fewer. Then `factor` has one end of the
-    interval, the one on the side of the curve, and no more than its nearest budget."""
+    """"over" where the loss is below all ends of the curve, which needs more tokens than its
+    largest budget then; "under" where it is above all, and needs fewer than the smallest. `factor`
+    has the tokens of that budget, and of the interval the end that lies towards the curve, which
+    goes no further than that budget; the other end is not known."""
 
     @property
     def tokens(self) -> str:
@@ -83,9 +84,9 @@ def read_off(
 ) -> Reading | None:
     """What `curve` needs for the losses that another arm has after `tokens`, as `fit.factor`.
 
-    Beyond its runs, that it is more than the largest has, or less than the smallest. None where
-    that does not say who is ahead, as more than a part of `tokens`. A run of just `tokens` does:
-    of an arm that is ahead as of one that is behind.
+    Where no run of `curve` is as good, that it needs more tokens than its largest has; where none
+    is as bad, fewer than its smallest. None where this leaves open which of the two needs fewer:
+    "more than half of `tokens`" may be more or less than all of them. At just `tokens` it does not.
     """
     if len(curve) < 2:
         return None

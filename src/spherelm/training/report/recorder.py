@@ -158,9 +158,8 @@ class Recorder:
             file.sync()
 
     def close(self) -> None:
-        """End the display and close all files."""
-        self.reporter.finished()
-        for tracker in self._trackers:
-            tracker.close()
-        for file in self._files:
-            file.close()
+        """End the display and close all files and trackers, also where one of them cannot be."""
+        with contextlib.ExitStack() as others:
+            for each in (*self._files, *self._trackers):
+                others.callback(each.close)
+            self.reporter.finished()

@@ -56,10 +56,15 @@ class TensorBoard:
     def __init__(self, folder: Path, start_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        self._folder = folder
+        self._folder, self._closed = folder, False
+        # Before there is a writer, whose thread begins to write at once.
         self._before, threading.excepthook = threading.excepthook, self._thread_ended
-        with or_say(f"cannot write {folder}"):
-            self._writer = SummaryWriter(str(folder), purge_step=start_step + 1)
+        try:
+            with or_say(f"cannot write {folder}"):
+                self._writer = SummaryWriter(str(folder), purge_step=start_step + 1)
+        except BaseException:
+            self._let_go()
+            raise
 
     def log(self, record: Mapping[str, Any]) -> None:
         with or_say(f"cannot write {self._folder}"):
@@ -71,11 +76,19 @@ class TensorBoard:
             with or_say(f"cannot write {self._folder}"):
                 self._writer.close()
         finally:
-            threading.excepthook = self._before
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Give threads back the hook from before, past those of other writers closed meanwhile; one
+        that somebody else has set since stays, and may pass on to ours."""
+        self._closed = True
+        hook: Any = threading.excepthook
+        while isinstance(ours := getattr(hook, "__self__", None), TensorBoard) and ours._closed:
+            hook = threading.excepthook = ours._before
 
     def _thread_ended(self, ended: threading.ExceptHookArgs) -> None:
         """What a full disk raises in the writer's thread `log` raises, too: it is said once, and
-        not as a traceback."""
+        not as a traceback. How any other thread ends is passed on."""
         written = isinstance(ended.exc_value, OSError)
         if not (written and type(ended.thread).__module__.startswith("tensorboard.")):
             self._before(ended)
@@ -129,5 +142,10 @@ def open_trackers(run: RunConfig, tensorboard_folder: Path, start_step: int) -> 
         with contextlib.suppress(ModuleNotFoundError):
             trackers.append(TensorBoard(tensorboard_folder, start_step))
     if run.train.wandb_project is not None:
-        trackers.append(WeightsAndBiases(run, tensorboard_folder.parent))
+        try:
+            trackers.append(WeightsAndBiases(run, tensorboard_folder.parent))
+        except BaseException:
+            for tracker in trackers:
+                tracker.close()
+            raise
     return trackers
