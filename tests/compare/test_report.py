@@ -52,6 +52,12 @@ class Tags(HTMLParser):
         self.seen.append(tag)
 
 
+def test_a_beginning_above_the_picture_is_told():
+    assert "is cut off" not in render(REACHED)
+    early = comparison(gpt=[9.0, *[5.0, 4.0, 3.0, 2.2] * 2], ngpt=[8.0, *[4.0, 2.5, 2.0, 1.5] * 2])
+    assert render(early).count("What is higher, at the beginning, is cut off.") == 2
+
+
 @pytest.mark.parametrize("made", OUTCOMES.values(), ids=OUTCOMES)
 def test_page_is_whole_and_asks_for_nothing(made):
     html = render(made)

@@ -192,6 +192,12 @@ def test_labels_of_an_axis_do_not_touch(count: int) -> None:
         assert x + width / 2 < other - its / 2
 
 
+def test_a_beginning_above_the_picture_is_told() -> None:
+    line = Series("a", "gpt", [(0, 9), (1, 3), (2, 2)])
+    assert "is cut off" in Chart("a", "", "", Axis("x"), Axis("y", top=3), [line]).cut
+    assert Chart("a", "", "", Axis("x"), Axis("y"), [line]).cut == ""
+
+
 def test_what_is_outside_of_the_picture_is_cut_off() -> None:
     line = Series("a", "gpt", [(1, 90.0), (2, 1.0)])
     root = ElementTree.fromstring(svg.draw(Chart("a", "", "", Axis("x"), Axis("y", top=2), [line])))

@@ -80,6 +80,14 @@ def test_curves_are_those_of_the_metrics(runs: dict[str, Path]) -> None:
     assert [y for _, y in norm] == [m["grad_norm"] for m in metrics]
 
 
+def test_a_beginning_above_the_picture_is_told(runs: dict[str, Path]) -> None:
+    """Losses are shown up to the highest after a fifth of the run."""
+    charts = loss_charts(appearances([read_history(str(runs["ngpt"]))]))
+    said = [chart.cut for chart in charts if chart.cut]
+    assert said
+    assert page(runs["ngpt"]).count("is cut off") == len(said)
+
+
 def test_a_folder_of_runs_names_them(runs: dict[str, Path]) -> None:
     """Such as that of a comparison."""
     around = runs["gpt"].parent

@@ -32,7 +32,7 @@ def render(comparison: Comparison, inside: str | None = None) -> str:
 
 def _parts(c: Comparison, inside: str | None) -> Iterator[Part | Sequence[Part]]:
     hero, seconds, alpha = charts_of(c)
-    yield Part("loss", hero.title, figure(svg.draw(hero), _crossing_note(c)), "Loss")
+    yield Part("loss", hero.title, figure(svg.draw(hero), _crossing_note(c) + hero.cut), "Loss")
     numbers = table(
         ["", *(Named(side.name, side.arch) for side in c.sides)],
         [(row.what, row.gpt, row.ngpt) for row in rows(c)],
@@ -45,7 +45,7 @@ def _parts(c: Comparison, inside: str | None) -> Iterator[Part | Sequence[Part]]
         ]
     time = (
         "Steps alone, at the median time of a step on this machine; evaluations and checkpoints "
-        "are left out."
+        f"are left out.{seconds.cut}"
     )
     began = (
         f"All began at {c.ngpt.config.model.resolve_scale('alpha_attn').init:g}. The paper sees "

@@ -150,6 +150,14 @@ class Chart:
         ends = [y for line in self.series for _, *pair in line.band for y in pair]
         return self.y.over(ys + ends, margin=0.06)
 
+    @property
+    def cut(self) -> str:
+        """What to say under it where the beginning of a curve is above the picture."""
+        high = self.y_range.high
+        if all(y <= high for line in self.series for _, y in line.points):
+            return ""
+        return " What is higher, at the beginning, is cut off."
+
 
 def described(
     name: str,

@@ -80,7 +80,7 @@ def _where(each: Shown) -> str:
 
 
 def _pictures(charts: Sequence[Chart]) -> str:
-    return pictures((chart, _caption(chart.name)) for chart in charts)
+    return pictures((chart, _caption(chart.name) + chart.cut) for chart in charts)
 
 
 def _caption(name: str) -> str:
