@@ -96,6 +96,11 @@ def test_where_an_axis_begins_and_ends_can_be_said() -> None:
     assert (shown.low, shown.high) == (0.0, pytest.approx(6.6))
 
 
+def test_half_a_layer_is_shown_as_a_part_of_a_whole() -> None:
+    shown = Axis("layer", whole=True).over([0.0, 0.5], margin=0.02)
+    assert [label for _, label in shown.ticks] == ["0", "1"]
+
+
 def test_a_name_is_one_for_a_file_and_an_address() -> None:
     assert slug("Budget", "0.5B", "s_z") == "budget-05b-s-z"
 

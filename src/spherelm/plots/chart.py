@@ -89,6 +89,8 @@ class Axis:
         low, high = min(values, default=1.0), max(values, default=2.0)
         low = 0.0 if self.from_zero else low
         high = high if self.top is None else self.top
+        if self.whole and low < high:  # less than a whole has a tick at both ends, too
+            low, high = math.floor(low), math.ceil(high)
         if self.log:
             space = (high / low) ** margin if high > low else 2.0
             low, high = low / space, high * space
