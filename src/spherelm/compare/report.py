@@ -10,7 +10,7 @@ from spherelm.compare.charts import charts_of
 from spherelm.compare.comparison import Comparison, Side
 from spherelm.compare.departures import departures
 from spherelm.compare.table import caveat, rows, verdict
-from spherelm.console import format_count
+from spherelm.console import counted, format_count
 from spherelm.model.flops import count_parameters
 from spherelm.plots import svg
 from spherelm.plots.page import Named, Part, document, figure, sample, table
@@ -113,7 +113,7 @@ def _departures(c: Comparison) -> str:
 
 def _provenance(c: Comparison) -> Iterator[str]:
     env = c.ngpt.environment
-    machine = env["gpu"] or f"{env['cpu_threads']} CPU threads"
+    machine = env["gpu"] or counted(env["cpu_threads"], "CPU thread")
     yield f"<p><code>{escape(shlex.join(env['command']))}</code></p>"
     yield (
         f'<p class="quiet">spherelm {escape(env["spherelm"])}, torch {escape(env["torch"])}, '
