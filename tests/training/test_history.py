@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -86,6 +87,13 @@ def test_a_beginning_above_the_picture_is_told(runs: dict[str, Path]) -> None:
     said = [chart.cut for chart in charts if chart.cut]
     assert said
     assert page(runs["ngpt"]).count("is cut off") == len(said)
+
+
+def test_a_run_after_its_first_step_can_be_seen(runs: dict[str, Path]) -> None:
+    history = read_history(str(runs["ngpt"]))
+    first = dataclasses.replace(history, metrics=history.metrics[:1])
+    shown = {chart.name: chart for chart in loss_charts(appearances([history, first]))}
+    assert [line.dots for line in shown["loss-tokens"].series] == [False, True]
 
 
 def test_a_folder_of_runs_names_them(runs: dict[str, Path]) -> None:
