@@ -251,7 +251,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         read_toml(tmp_path, RunConfig())
     binary = tmp_path / "binary.toml"
     binary.write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match="is not TOML"):
+    with pytest.raises(UserError, match=r"TOML, which is UTF-8 text: .* start byte at byte 0$"):
         read_toml(binary, RunConfig())
 
 

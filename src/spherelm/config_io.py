@@ -138,7 +138,11 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
         raise UserError(f"cannot read the config {path}: {error.strerror}{hint}") from None
     except RecursionError:
         raise UserError(f"{path} is not TOML: it is nested too deep") from None
-    except ValueError as error:  # of TOML or of UTF-8
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path} is not TOML, which is UTF-8 text: {error.reason} at byte {error.start}"
+        ) from None
+    except ValueError as error:
         raise UserError(f"{path} is not TOML: {error}") from None
 
 

@@ -55,7 +55,9 @@ def test_a_share_of_the_peak_is_of_this_device_s_own(
 def test_step_prints_a_table(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["step", "--sizes", "debug", "--archs", "gpt", "--device", "cpu", "--repeats", "1"]
     assert bench.main([*argv, "--tokens", "64"]) == 0
-    assert "gpt-debug reference" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert "gpt-debug reference" in printed.out
+    assert printed.err == "measuring debug reference\n"  # which takes minutes on a CPU
 
 
 @pytest.mark.parametrize(
@@ -89,7 +91,9 @@ def test_a_benchmark_of_no_model_is_refused(name: str) -> None:
 def test_kernels_reports_every_operation(capsys: pytest.CaptureFixture[str]) -> None:
     argv = ["kernels", "--device", "cpu", "--tokens", "64", "--d-model", "64", "--repeats", "2"]
     assert bench.main([*argv, "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)["kernels"]
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)["kernels"]
+    assert printed.err.splitlines() == [f"measuring {row['operation']}" for row in rows]
     assert {"residual update", "SwiGLU", "loss"} <= {row["operation"] for row in rows}
     assert all(row["reference"]["median"] > 0 and row["kernel"] is None for row in rows)
 

@@ -18,7 +18,7 @@ from spherelm.compare.table import rows
 from spherelm.config_io import override
 from spherelm.plots import png, svg
 from spherelm.training.report.samples import printable
-from tests.compare.made import comparison
+from tests.compare.made import ENVIRONMENT, comparison
 
 REACHED = comparison(gpt=[5.0, 4.0, 3.0, 2.2], ngpt=[4.0, 2.5, 2.0, 1.5])
 GPT_AHEAD = comparison(gpt=[5.0, 2.0], ngpt=[4.0, 2.5])
@@ -50,6 +50,18 @@ class Tags(HTMLParser):
 
     def handle_startendtag(self, tag, attrs):
         self.seen.append(tag)
+
+
+@pytest.mark.parametrize(("threads", "told"), [(1, ", 1 CPU thread;"), (2, ", 2 CPU threads;")])
+def test_threads_are_counted(threads, told):
+    made = replace(REACHED.ngpt, environment={**ENVIRONMENT, "cpu_threads": threads})
+    assert told in render(replace(REACHED, ngpt=made))
+
+
+def test_a_beginning_above_the_picture_is_told():
+    assert "is cut off" not in render(REACHED)
+    early = comparison(gpt=[9.0, *[5.0, 4.0, 3.0, 2.2] * 2], ngpt=[8.0, *[4.0, 2.5, 2.0, 1.5] * 2])
+    assert render(early).count("What is higher, at the beginning, is cut off.") == 2
 
 
 @pytest.mark.parametrize("made", OUTCOMES.values(), ids=OUTCOMES)

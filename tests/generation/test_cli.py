@@ -87,6 +87,9 @@ def test_export_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     assert len(set(texts)) == 1
 
 
+NOT_TEXT = "binary is not UTF-8 text: invalid start byte at byte 3; convert it"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -94,6 +97,8 @@ def test_export_and_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["generate", "RUN", "--top-p", "2"], "--top-p must be above 0"),
         (["generate", "RUN", "--prompt", "x", "--prompts", "y"], "cannot be given together"),
         (["generate", "RUN", "--prompts", "y"], "cannot read prompts"),
+        (["generate", "RUN", "--prompts", "BINARY"], NOT_TEXT),
+        (["generate", "RUN", "--prompt-file", "BINARY"], NOT_TEXT),
         (["generate", "RUN", "--prompt", "a", "--max-new-tokens", str(10**12)], "GiB are free"),
         (["generate", "RUN", "--tokenizer", "./none.json"], "does not exist"),
         (["export", "RUN", "--out", "RUN"], "is an input, too"),
@@ -105,7 +110,8 @@ def test_mistakes_end_in_one_line(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = write_run(tmp_path / "run", byte_model())
-    names = {"RUN": str(run), "OUT": str(tmp_path / "out")}
+    (tmp_path / "binary").write_bytes(b"two\xff")
+    names = {"RUN": str(run), "OUT": str(tmp_path / "out"), "BINARY": str(tmp_path / "binary")}
     assert main([names.get(a, a) for a in arguments]) == 2
     captured = capsys.readouterr()
     assert captured.out == ""

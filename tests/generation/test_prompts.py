@@ -93,7 +93,7 @@ def test_a_pipe_of_something_else(
 ) -> None:
     pipe(monkeypatch, b"\xff\xfe")
     assert main(["generate", str(run), *SHORT]) == 2
-    assert "cannot read a prompt from stdin: 'utf-8'" in capsys.readouterr().err
+    assert "stdin is not UTF-8 text: invalid start byte at byte" in capsys.readouterr().err
 
 
 def test_a_closed_stdin_begins_a_document(

@@ -96,6 +96,11 @@ def test_where_an_axis_begins_and_ends_can_be_said() -> None:
     assert (shown.low, shown.high) == (0.0, pytest.approx(6.6))
 
 
+def test_half_a_layer_is_shown_as_a_part_of_a_whole() -> None:
+    shown = Axis("layer", whole=True).over([0.0, 0.5], margin=0.02)
+    assert [label for _, label in shown.ticks] == ["0", "1"]
+
+
 def test_a_name_is_one_for_a_file_and_an_address() -> None:
     assert slug("Budget", "0.5B", "s_z") == "budget-05b-s-z"
 
@@ -190,6 +195,12 @@ def test_labels_of_an_axis_do_not_touch(count: int) -> None:
     ends = [(float(t.get("x", "")), text_width(t.text or "", svg.LARGEST_TYPE)) for t in shown]
     for (x, width), (other, its) in itertools.pairwise(ends):
         assert x + width / 2 < other - its / 2
+
+
+def test_a_beginning_above_the_picture_is_told() -> None:
+    line = Series("a", "gpt", [(0, 9), (1, 3), (2, 2)])
+    assert "is cut off" in Chart("a", "", "", Axis("x"), Axis("y", top=3), [line]).cut
+    assert Chart("a", "", "", Axis("x"), Axis("y"), [line]).cut == ""
 
 
 def test_what_is_outside_of_the_picture_is_cut_off() -> None:

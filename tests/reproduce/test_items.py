@@ -277,6 +277,12 @@ LETTERS = """
 """
 
 
+HIDDEN_COLUMNS = """
+[...document.querySelectorAll(":not(details) > .scroll:has(> .narrow)")]
+  .filter(each => each.scrollWidth > each.clientWidth).length
+"""
+
+
 @pytest.mark.parametrize("width", [390, 1280])
 @pytest.mark.parametrize("name", ["loss-curve", "condition-numbers", ""])
 def test_a_page_fits_and_its_letters_can_be_read(
@@ -289,3 +295,5 @@ def test_a_page_fits_and_its_letters_can_be_read(
         assert page.run("document.documentElement.scrollWidth") <= width
         assert page.errors == []
         assert all(10 <= letters <= 20 for letters in page.run(LETTERS))
+        if name == "loss-curve":  # the paper's numbers are the last column
+            assert page.run(HIDDEN_COLUMNS) == 0

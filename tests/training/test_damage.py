@@ -191,7 +191,7 @@ def test_command_config_and_checkpoint_must_agree(run: Path, dataset: TokenDatas
     with pytest.raises(UserError, match=r"cannot resume with optim.lr = 0.01: the run began with"):
         resumed(run, dataset)
     change_state(checkpoint, config=config)
-    with pytest.raises(UserError, match=r"train.steps = 8: the run is at step 12"):
+    with pytest.raises(UserError, match=r"= 8: the run is at step 12; give --steps 12 or"):
         resumed(run, dataset, **{"train.steps": 8})
     assert RunDir(run).read_config() == tiny("ngpt")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 import shutil
@@ -78,6 +79,21 @@ def test_curves_are_those_of_the_metrics(runs: dict[str, Path]) -> None:
     rate, norm = (chart.series[0].points for chart in optimizer_charts(shown))
     assert [y for _, y in rate] == [m["lr"] for m in metrics]
     assert [y for _, y in norm] == [m["grad_norm"] for m in metrics]
+
+
+def test_a_beginning_above_the_picture_is_told(runs: dict[str, Path]) -> None:
+    """Losses are shown up to the highest after a fifth of the run."""
+    charts = loss_charts(appearances([read_history(str(runs["ngpt"]))]))
+    said = [chart.cut for chart in charts if chart.cut]
+    assert said
+    assert page(runs["ngpt"]).count("is cut off") == len(said)
+
+
+def test_a_run_after_its_first_step_can_be_seen(runs: dict[str, Path]) -> None:
+    history = read_history(str(runs["ngpt"]))
+    first = dataclasses.replace(history, metrics=history.metrics[:1])
+    shown = {chart.name: chart for chart in loss_charts(appearances([history, first]))}
+    assert [line.dots for line in shown["loss-tokens"].series] == [False, True]
 
 
 def test_a_folder_of_runs_names_them(runs: dict[str, Path]) -> None:
@@ -158,7 +174,7 @@ def test_samples_of_the_newest_checkpoints(
     assert [before for before, _ in written] == [escape(bytes(ids).decode()), ""]
     assert all(text for _, text in written)
     assert len(re.findall(r"none[^<]* no finished checkpoint yet", html)) == 1
-    assert "own writes 8 tokens" in capsys.readouterr().err
+    assert "own writes, 8 tokens at most" in capsys.readouterr().err
     assert main(["report", *words, "0"]) == 0
     assert "<pre>" not in (tmp_path / "out" / "report.html").read_text()
 

@@ -125,6 +125,21 @@ def test_resume_alone_reads_the_runs_own_config(tmp_path: Path, corpus: Path) ->
     assert (out / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_run_that_is_to_end_elsewhere_says_so(tmp_path: Path, corpus: Path) -> None:
+    """A preset named again without the --steps of the first time cuts the schedule short."""
+    out = tmp_path / "run"
+    first = ["train", "--preset", "debug", "--data", str(corpus), "--out", str(out)]
+    again = [*first, "--resume", "auto"]
+    for more in ([], ["--force", "--train.log-every", "9"]):  # nothing to say of a beginning
+        status, output = run([*first, "--steps", "2", *more], tmp_path / "log")
+        assert status == 0, output
+        assert "ending at" not in output
+    status, output = run([*again, "--steps", "4"], tmp_path / "log")
+    assert status == 0, output
+    assert "ending at step 4, not 2, and the schedule with it" in output
+    assert "ending at" not in run([*again, "--steps", "4"], tmp_path / "log")[1]
+
+
 def test_an_existing_run_is_not_overwritten(tmp_path: Path, corpus: Path) -> None:
     out = tmp_path / "run"
     assert run(flags(out, corpus), tmp_path / "log")[0] == 0

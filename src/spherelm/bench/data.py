@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from spherelm.bench.flags import DataFlags as Flags
-from spherelm.bench.report import Report, Table
+from spherelm.bench.report import Report, Table, measuring
 from spherelm.data.encode import available_cores
 from spherelm.data.loader import Loader
 from spherelm.data.open import open_dataset
@@ -78,6 +78,7 @@ def measure_loader(seconds: float) -> list[dict[str, Any]]:
     rows = []
     with _one_core():
         for context, batch_size in SHAPES:
+            measuring(f"the loader at context {context:,}")
             for within_documents in (False, True):
                 loader = Loader(
                     split,
@@ -154,6 +155,7 @@ def measure_prepare(flags: Flags) -> dict[str, Any]:
             for name in BARE:
                 calls[name] = partial(_encode_bare, _bare(tokenizer), name, documents)
             for name, call in calls.items():
+                measuring(f"{name}, round {i + 1} of {flags.rounds}")
                 cost = _cost(call)
                 best[name] = min(cost, best.get(name, cost), key=lambda c: c.seconds)
     bare = min(BARE, key=lambda name: best[name].seconds)

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from spherelm import presets
 from spherelm.bench.flags import DecodeFlags as Flags
 from spherelm.bench.flags import DecodeMode as Mode
-from spherelm.bench.report import Report, Table, environment
+from spherelm.bench.report import Report, Table, environment, measuring
 from spherelm.bench.timing import copy_speed
 from spherelm.generation.engine import Engine
 from spherelm.generation.settings import Sampling
@@ -83,6 +83,7 @@ def measure(
     size: str, arch: Arch, mode: Mode, flags: Flags, device: torch.device, speed: float
 ) -> DecodeResult:
     """Build one model with fresh weights and time its generation."""
+    measuring(f"{arch} {mode}")
     torch.compiler.reset()
     with torch.device("meta"):
         model = Transformer(presets.of_size(size, arch).model)

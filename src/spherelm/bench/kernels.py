@@ -18,7 +18,7 @@ from torch import Tensor
 from spherelm.bench.flags import SEQUENCE
 from spherelm.bench.flags import KernelsFlags as Flags
 from spherelm.bench.fp8 import fp8_table, measure_fp8
-from spherelm.bench.report import Report, Table, environment
+from spherelm.bench.report import Report, Table, environment, measuring
 from spherelm.bench.timing import Timing, measure
 from spherelm.model.rope import rope_table
 from spherelm.ops import reference
@@ -73,6 +73,7 @@ def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
     on_cuda = device.type == "cuda"
     results = []
     for name, case in _cases(flags, device).items():
+        measuring(name)
 
         def time(work: Callable[[], object]) -> Timing:
             return measure(work, device, flags.repeats, warmup=5)

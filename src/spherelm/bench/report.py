@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -43,6 +44,11 @@ class Report:
         if self.conclusion:
             print(paragraph(self.conclusion))
         print(paragraph(", ".join(f"{k} {v}" for k, v in self.environment.items())))
+
+
+def measuring(what: str) -> None:
+    """Say what is under way: a benchmark takes minutes before it has a table."""
+    print(f"measuring {what}", file=sys.stderr)
 
 
 def environment(device: torch.device) -> dict[str, str]:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from spherelm.bench.flags import RoundingFlags as Flags
-from spherelm.bench.report import Report, Table, environment
+from spherelm.bench.report import Report, Table, environment, measuring
 from spherelm.data.loader import Batch, evaluation_batches
 from spherelm.eval.loss import summed_loss
 from spherelm.model.transformer import Transformer
@@ -70,6 +70,7 @@ def run(flags: Flags) -> Report:
 
 def count(name: str, saved: Saved, flags: Flags, device: torch.device) -> list[Share]:
     """The shares of one saved model."""
+    measuring(name)
     dataset = open_own_data(saved, flags.data)
     config = saved.config.model
     model = Transformer(config, Choice(fp8=True))

@@ -27,7 +27,7 @@ from torch import nn
 from spherelm import presets
 from spherelm.bench.flags import StepFlags as Flags
 from spherelm.bench.flags import StepMode as Mode
-from spherelm.bench.report import Report, Table, environment
+from spherelm.bench.report import Report, Table, environment, measuring
 from spherelm.bench.shares import shares
 from spherelm.bench.timing import Timing, milliseconds
 from spherelm.config import RunConfig
@@ -100,6 +100,7 @@ def run(flags: Flags) -> Report:
     results: list[StepResult] = []
     for size in sizes:
         for mode in modes:
+            measuring(f"{size} {mode}")
             results += measure_steps(size, runs[size], mode, flags, device)
     steps = [result.as_json() for result in results]
     return Report(environment(device), {"steps": steps}, _tables(results))

@@ -168,7 +168,7 @@ def _read(file: str, what: str) -> str:
         with or_say(f"cannot read {what} from {file}"):
             return Path(file).read_bytes().decode(ENCODING)
     except UnicodeDecodeError as error:
-        raise UserError(f"cannot read {what} from {file}: {error}") from None
+        raise _not_text(file, error) from None
 
 
 def _read_stdin() -> str:
@@ -178,7 +178,11 @@ def _read_stdin() -> str:
     try:
         return _without_last_newline(sys.stdin.buffer.read().decode(ENCODING))
     except UnicodeDecodeError as error:
-        raise UserError(f"cannot read a prompt from stdin: {error}") from None
+        raise _not_text("stdin", error) from None
+
+
+def _not_text(name: str, error: UnicodeDecodeError) -> UserError:
+    return UserError(f"{name} is not UTF-8 text: {error.reason} at byte {error.start}; convert it")
 
 
 def _without_last_newline(text: str) -> str:

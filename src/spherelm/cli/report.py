@@ -28,7 +28,8 @@ class ReportFlags:
     out: str
     """The folder for report.html; a report that is there is replaced."""
     sample_tokens: FromZero = 200
-    """Tokens that each run's newest checkpoint writes, on the CPU; 0 for none."""
+    """Tokens that each run's newest checkpoint writes at most, on the CPU, within its context; 0
+    for none."""
     json: bool = False
     """Print one JSON object."""
 
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> int:
     with place.results(flags.out, kinds.REPORT, inputs=flags.runs):
         samples = {}
         for run in runs if flags.sample_tokens else ():
-            print(f"{run.folder} writes {flags.sample_tokens} tokens", file=sys.stderr)
+            print(f"{run.folder} writes, {flags.sample_tokens} tokens at most", file=sys.stderr)
             samples[run.folder] = sample_of_run(run.folder, flags.sample_tokens)
         durable.write_text(file, render(runs, samples))
     result = {

@@ -10,7 +10,7 @@ from spherelm.compare.charts import charts_of
 from spherelm.compare.comparison import Comparison, Side
 from spherelm.compare.departures import departures
 from spherelm.compare.table import caveat, rows, verdict
-from spherelm.console import format_count
+from spherelm.console import counted, format_count
 from spherelm.model.flops import count_parameters
 from spherelm.plots import svg
 from spherelm.plots.page import Named, Part, document, figure, sample, table
@@ -32,7 +32,7 @@ def render(comparison: Comparison, inside: str | None = None) -> str:
 
 def _parts(c: Comparison, inside: str | None) -> Iterator[Part | Sequence[Part]]:
     hero, seconds, alpha = charts_of(c)
-    yield Part("loss", hero.title, figure(svg.draw(hero), _crossing_note(c)), "Loss")
+    yield Part("loss", hero.title, figure(svg.draw(hero), _crossing_note(c) + hero.cut), "Loss")
     numbers = table(
         ["", *(Named(side.name, side.arch) for side in c.sides)],
         [(row.what, row.gpt, row.ngpt) for row in rows(c)],
@@ -45,7 +45,7 @@ def _parts(c: Comparison, inside: str | None) -> Iterator[Part | Sequence[Part]]
         ]
     time = (
         "Steps alone, at the median time of a step on this machine; evaluations and checkpoints "
-        "are left out."
+        f"are left out.{seconds.cut}"
     )
     began = (
         f"All began at {c.ngpt.config.model.resolve_scale('alpha_attn').init:g}. The paper sees "
@@ -113,7 +113,7 @@ def _departures(c: Comparison) -> str:
 
 def _provenance(c: Comparison) -> Iterator[str]:
     env = c.ngpt.environment
-    machine = env["gpu"] or f"{env['cpu_threads']} CPU threads"
+    machine = env["gpu"] or counted(env["cpu_threads"], "CPU thread")
     yield f"<p><code>{escape(shlex.join(env['command']))}</code></p>"
     yield (
         f'<p class="quiet">spherelm {escape(env["spherelm"])}, torch {escape(env["torch"])}, '

@@ -19,6 +19,12 @@ from spherelm.inspect.picture import (
 )
 from spherelm.plots.chart import Axis, Picture, slug
 
+_CONDITION = {
+    "E_input": "The paper finds GPT's input embeddings to have the higher condition number.",
+    "E_output": "Of output embeddings the paper has the picture, and no word.",
+}
+"""What the paper says of the eigenvalues of either matrix."""
+
 
 def embeddings(several: Several) -> Chapter:
     """Both embedding matrices: lengths, eigenvalues, dot products."""
@@ -47,8 +53,7 @@ def embeddings(several: Several) -> Chapter:
                     Axis("eigenvalue / median", log=True),
                     [ranked(m, r, e.eigenvalues_over_median) for m, r, e in shown],
                 ),
-                "A flat line uses all dimensions alike. The paper finds GPT's input embeddings to "
-                "have the higher condition number. Here: "
+                f"A flat line uses all dimensions alike. {_CONDITION[name]} Here: "
                 + "; ".join(f"{m.label} {e.condition:,.3g}" for m, _, e in shown)
                 + ".",
             ),

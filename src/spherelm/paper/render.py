@@ -36,6 +36,11 @@ tbody td.long { white-space: normal; min-width: 13rem; }
   .pictures.one svg.chart { font-size: 15px; }
 }
 main { max-width: 74rem; }
+@media screen and (max-width: 600px) {
+  .scroll th, .scroll td { padding-right: .75rem; }
+  .narrow { font-size: .9rem; }
+  .narrow td.long { min-width: 8rem; }
+}
 summary { cursor: pointer; }
 """
 NARROW, WIDE = 6, 8

@@ -89,6 +89,8 @@ class Axis:
         low, high = min(values, default=1.0), max(values, default=2.0)
         low = 0.0 if self.from_zero else low
         high = high if self.top is None else self.top
+        if self.whole and low < high:  # less than a whole has a tick at both ends, too
+            low, high = math.floor(low), math.ceil(high)
         if self.log:
             space = (high / low) ** margin if high > low else 2.0
             low, high = low / space, high * space
@@ -149,6 +151,14 @@ class Chart:
         ys = [y for line in self.series for _, y in line.points]
         ends = [y for line in self.series for _, *pair in line.band for y in pair]
         return self.y.over(ys + ends, margin=0.06)
+
+    @property
+    def cut(self) -> str:
+        """What to say under it where the beginning of a curve is above the picture."""
+        high = self.y_range.high
+        if all(y <= high for line in self.series for _, y in line.points):
+            return ""
+        return " What is higher, at the beginning, is cut off."
 
 
 def described(

@@ -81,7 +81,19 @@ def restore(
     if found is None:
         return ()
     state.load(found.checkpoint, found.state)
-    return (*found.notes, f"resuming from {found.checkpoint}")
+    return (*found.notes, f"resuming from {found.checkpoint}", *_other_end(found, state.run))
+
+
+def _other_end(found: Found, run: RunConfig) -> tuple[str, ...]:
+    """That the run ends elsewhere than it was to: meant, or because a preset was named again
+    without the --steps of the first time."""
+    if is_imported(found.state):  # which was to end nowhere
+        return ()
+    file = found.checkpoint / "state.json"
+    before = from_dict(RunConfig, found.state["config"], file).train.steps
+    if before == run.train.steps:
+        return ()
+    return (f"ending at step {run.train.steps}, not {before}, and the schedule with it",)
 
 
 def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | None:
@@ -136,7 +148,8 @@ def check_state(found: Found, run: RunConfig) -> None:
     check_same_run(written, run)
     if (step := found.state["step"]) > run.train.steps:
         raise UserError(
-            f"cannot resume with train.steps = {run.train.steps}: the run is at step {step}"
+            f"cannot resume with train.steps = {run.train.steps}: the run is at step {step}; "
+            f"give --steps {step} or more, or start over with another --out"
         )
 
 

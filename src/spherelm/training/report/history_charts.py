@@ -120,7 +120,7 @@ def _lines(
             each.role,
             points,
             square=each.run.config.model.arch == "gpt",
-            dots=dots and len(points) <= 60,
+            dots=(dots and len(points) <= 60) or len(points) == 1,  # of which there is no line
             dotted=each.dotted,
             band=each.run.spread(name, x(each.run)) if spread else (),
         )

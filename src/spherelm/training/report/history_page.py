@@ -80,7 +80,7 @@ def _where(each: Shown) -> str:
 
 
 def _pictures(charts: Sequence[Chart]) -> str:
-    return pictures((chart, _caption(chart.name)) for chart in charts)
+    return pictures((chart, _caption(chart.name) + chart.cut) for chart in charts)
 
 
 def _caption(name: str) -> str:
@@ -190,7 +190,8 @@ def _origins(shown: Sequence[Shown]) -> Iterator[str]:
         command = env.get("command")
         if isinstance(command, list):
             yield f"<p><code>{escape(shlex.join(map(str, command)))}</code></p>"
-            machine = env.get("gpu") or f"{env.get('cpu_threads')} CPU threads"
+            threads = env.get("cpu_threads")
+            machine = env.get("gpu") or f"{threads} CPU thread" + "s" * (threads != 1)
             about = f"spherelm {env.get('spherelm')}, torch {env.get('torch')}, {machine}"
             yield f'<p class="quiet">{escape(about)}; {escape(str(env.get("started")))}</p>'
         origin = env.get("init_from")
