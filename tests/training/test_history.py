@@ -174,7 +174,7 @@ def test_samples_of_the_newest_checkpoints(
     assert [before for before, _ in written] == [escape(bytes(ids).decode()), ""]
     assert all(text for _, text in written)
     assert len(re.findall(r"none[^<]* no finished checkpoint yet", html)) == 1
-    assert "own writes, 8 tokens at most" in capsys.readouterr().err
+    assert "own writes at most 8 tokens" in capsys.readouterr().err
     assert main(["report", *words, "0"]) == 0
     assert "<pre>" not in (tmp_path / "out" / "report.html").read_text()
 

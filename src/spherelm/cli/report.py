@@ -59,7 +59,7 @@ def main(argv: list[str]) -> int:
     with place.results(flags.out, kinds.REPORT, inputs=flags.runs):
         samples = {}
         for run in runs if flags.sample_tokens else ():
-            print(f"{run.folder} writes, {flags.sample_tokens} tokens at most", file=sys.stderr)
+            print(f"{run.folder} writes at most {flags.sample_tokens} tokens", file=sys.stderr)
             samples[run.folder] = sample_of_run(run.folder, flags.sample_tokens)
         durable.write_text(file, render(runs, samples))
     result = {
