@@ -83,10 +83,11 @@ def measure(
     size: str, arch: Arch, mode: Mode, flags: Flags, device: torch.device, speed: float
 ) -> DecodeResult:
     """Build one model with fresh weights and time its generation."""
+    config = presets.of_size(size, arch).model
     measuring(f"{arch} {mode}")
     torch.compiler.reset()
     with torch.device("meta"):
-        model = Transformer(presets.of_size(size, arch).model)
+        model = Transformer(config)
     model.to_empty(device=device)
     model.reset_parameters()
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
