@@ -40,6 +40,7 @@ RECORDS = {
     "docs/results/decode.md",
     "docs/results/data.md",
     "docs/results/insides.md",
+    "docs/results/longer-contexts.md",
 }
 """Pages that tell what was run somewhere else: their commands are only parsed."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import re
 import sys
 from pathlib import Path
@@ -89,3 +91,33 @@ def test_what_the_readme_claims_is_in_the_results() -> None:
     assert "0.43 ms a token" in (results / "index.md").read_text()
     compare = (results / "compare.md").read_text()
     assert "0.081 and\n0.152" in compare or "0.081 and 0.152" in compare
+
+
+def test_the_table_of_longer_contexts_is_that_of_its_data() -> None:
+    """Means and ends of three seeds, and which model holds best at each of them."""
+    results = ROOT / "docs" / "results"
+    runs = {
+        "gpt": "GPT",
+        "gpt-qk": "GPT, QK-norm",
+        "gpt-muon": "GPT, Muon",
+        "gpt-qk-muon": "GPT, QK-norm, Muon",
+        "gpt-qk-muon-tied": "the same with tied embeddings",
+        "ngpt": "nGPT",
+        "ngpt-muon": "nGPT, Muon",
+        "ngpt-muon-no-qk": "nGPT, Muon, without QK-norm",
+    }
+    found: dict[str, list[list[float]]] = {}
+    for curve in json.loads((results / "data" / "longer-contexts.json").read_text())["curves"]:
+        name = curve["run"].removeprefix("runs/").rpartition("-")[0]
+        found.setdefault(runs[name], []).append(curve["perplexities"])
+    page = (results / "longer-contexts.md").read_text().replace("**", "")
+    rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line[:1] == "|"]
+    told = {row[0]: row[2:] for row in rows if row[0] in found}  # between them the loss
+    assert told.keys() == found.keys()
+    for name, curves in found.items():
+        ends = sorted(curve[-1] for curve in curves)
+        means = [sum(seeds) / 3 for seeds in zip(*curves, strict=True)]
+        assert told[name] == [*(f"{p:.1f}" for p in means), f"{ends[0]:.1f} to {ends[-1]:.1f}"]
+    for seed, length in itertools.product(range(3), (3, 4, 5)):  # from eight times the context on
+        at = {name: curves[seed][length] for name, curves in found.items()}
+        assert set(sorted(at, key=lambda name: at[name])[:2]) == {"nGPT", "nGPT, Muon"}
