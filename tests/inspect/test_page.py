@@ -307,6 +307,7 @@ def test_without_a_text_models_read_of_the_data_that_all_of_them_learned_from(
         ("gpt --out ngpt", "holds"),
         ("gpt --out new --text nowhere.txt", "cannot read nowhere.txt"),
         ("gpt --out new --text one.txt", "fewer than two tokens"),
+        ("gpt --out new --text none.txt", "none.txt is empty; name one that has something in it"),
         ("gpt --out new --text one.bin", "tokens, not text; give the text that they were made"),
         ("nan --out new", "blocks.0.mlp.W_u holds numbers that are not finite"),
     ],
@@ -315,6 +316,7 @@ def test_mistakes_end_in_one_line(
     folder: Path, words: str, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "one.txt").write_text("x")
+    (folder / "none.txt").touch()
     if not (folder / "nan").exists():
         broken = byte_model(arch="gpt")
         broken.layers[0].mlp.W_u.data[0, 0] = float("nan")

@@ -46,7 +46,7 @@ def read_beginning(name: str, most: int, field: str = "text") -> str:
         text += piece.text
         if piece.ends or len(text) >= most:
             return text[:most]
-    raise _empty(name)
+    raise UserError(f"the text {name} is empty; name one that has something in it")
 
 
 def _check_no_tokens(name: str, remedy: str) -> None:
@@ -63,16 +63,12 @@ def _documents(name: str, sources: Sequence[Source]) -> tuple[str, ...]:
             documents.append("".join(parts))
             parts = []
     if not documents:
-        raise _empty(name)
+        raise UserError(f"the text {name} is empty; there is nothing to evaluate on")
     return tuple(documents)
 
 
 def _pieces(sources: Iterable[Source]) -> Iterator[Piece]:
     return (piece for source in sources for piece in source.pieces(Position()))
-
-
-def _empty(name: str) -> UserError:
-    return UserError(f"the text {name} is empty; there is nothing to evaluate on")
 
 
 def short_names(names: Sequence[str]) -> list[str]:

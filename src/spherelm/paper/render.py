@@ -240,7 +240,7 @@ def _made(page: Page) -> Iterator[str]:
     seconds = sum(run.seconds for run in page.runs)
     yield (
         f'<p class="quiet">{counted(len(page.runs), "run")} on {escape(page.data)}, '
-        f"{seconds:,.0f} seconds of training steps in all, some of them for other items, too. "
+        f"{seconds:,.0f} seconds of training steps in all; runs may serve other items, too. "
         f"{_versions(page.runs)}</p>"
     )
     columns = [
