@@ -16,7 +16,7 @@ CLEAR = 6.0
 STEP = 8.0
 """Between the places that are tried."""
 
-_NARROW, _WIDE = frozenset("iljtfrI.,:;'|!()[] "), frozenset("mwMW%@—…")
+_NARROW, _WIDE = frozenset("iljtfrI.,:;'|!()[] "), frozenset("mwMW%@—…■□●○")
 
 
 def text_width(text: str, size: float) -> float:

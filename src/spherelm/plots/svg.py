@@ -32,8 +32,8 @@ SPAN_TYPE = 0.85
 """Of these, the letters of a span."""
 SPAN_ROW = 1.2 * SPAN_TYPE * LARGEST_TYPE
 """Height of a line of them."""
-SAMPLE = 30
-"""Length of the piece of line in a legend."""
+BETWEEN_KEYS = 1.2
+"""Room between two names in a legend, in widths of a letter."""
 
 GROUNDS = (
     "--page: #f6f7f9; --card: #ffffff; --text: #1b1f24; --quiet: #59636e; --grid: #d9dee4;",
@@ -217,20 +217,14 @@ class _Drawing:
             yield _text(self.right + GAP, y, line.label, "start", style, middle=True)
 
     def _legend(self) -> Iterator[str]:
-        """Names above the picture, each behind a piece of its line."""
+        """Names above the picture, each behind the mark of its line. A row is one text, so that its
+        names stand evenly at whatever size its letters have."""
+        start = min(float(self.left), *(WIDTH - GAP - _row_width(row) for row in self.legend))
         for number, row in enumerate(self.legend):
-            used = sum(map(_key_width, row)) - 2 * GAP
-            x = min(float(self.left), WIDTH - GAP - used)
-            y = 14.0 + number * LABEL_GAP
-            for line in row:
-                dotted = " dotted" if line.dotted else ""
-                way = f"M{x:g},{y:g} h{SAMPLE}"
-                yield f'<path class="key curve {line.role}{dotted}" d="{way}"/>'
-                if line.dots:
-                    yield _mark(line, x + SAMPLE / 2, y)
-                style, at = f"label {line.role}-fill", x + SAMPLE + GAP
-                yield _text(at, y, line.label, "start", style, middle=True)
-                x += _key_width(line)
+            y = 14 + number * LABEL_GAP
+            names = "".join(_key(line, first=line is row[0]) for line in row)
+            style = 'class="label" text-anchor="start" dominant-baseline="central"'
+            yield f'<text x="{start:g}" y="{y}" {style}>{names}</text>'
 
     def _span_text(self) -> tuple[float, float] | None:
         """The middle of the text of the span: near its beginning, where no curve is."""
@@ -266,21 +260,34 @@ class _Drawing:
             yield _text(x, at, text, "middle", "label span-text", middle=True)
 
 
-def _key_width(line: Series) -> float:
-    """What a label takes in a legend, with the room behind it."""
-    return SAMPLE + 3 * GAP + text_width(line.label, LARGEST_TYPE)
+def _key(line: Series, first: bool) -> str:
+    """A name in a row of a legend."""
+    room = "" if first else f' dx="{BETWEEN_KEYS}em"'
+    return f'<tspan class="{line.role}-fill"{room}>{escape(_named(line))}</tspan>'
 
 
-def _rows(lines: list[Series]) -> list[list[Series]]:
-    """The rows of a legend."""
-    rows, free = list[list[Series]](), 0.0
+def _named(line: Series) -> str:
+    """The name of a line behind the mark that it has, or a piece of it."""
+    solid, dotted = ("■", "□") if line.square else ("●", "○")
+    if not line.dots:
+        solid, dotted = "—", "···"
+    return f"{dotted if line.dotted else solid} {line.label}"
+
+
+def _row_width(row: Sequence[Series]) -> float:
+    """What a row of a legend takes in the largest type."""
+    between = (len(row) - 1) * BETWEEN_KEYS * LARGEST_TYPE
+    return between + sum(text_width(_named(line), LARGEST_TYPE) for line in row)
+
+
+def _rows(lines: Sequence[Series]) -> list[list[Series]]:
+    """The rows of a legend: as many names in each as there is room for."""
+    rows = list[list[Series]]()
     for line in lines:
-        width = _key_width(line)
-        if width - 2 * GAP > free:
-            rows.append([])
-            free = WIDTH - 2 * GAP
-        rows[-1].append(line)
-        free -= width
+        if rows and _row_width([*rows[-1], line]) <= WIDTH - 2 * GAP:
+            rows[-1].append(line)
+        else:
+            rows.append([line])
     return rows
 
 

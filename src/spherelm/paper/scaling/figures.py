@@ -54,8 +54,8 @@ def named(size: str, context: int) -> tuple[str, str]:
 
 
 def lines(points: Mapping[str, Points]) -> list[Series]:
-    """A curve for each arm, in its colour."""
-    arms = list(ARMS)
+    """A curve for each arm, in its colour; a recipe's follows that of the arm that it changes."""
+    order = {arm: number for number, arm in enumerate(ARMS)}
     return [
         Series(
             ARMS[arm].title,
@@ -64,7 +64,9 @@ def lines(points: Mapping[str, Points]) -> list[Series]:
             square=not ARMS[arm].ngpt,
             dotted=arm not in MAIN,
         )
-        for arm, through in sorted(points.items(), key=lambda item: arms.index(item[0]))
+        for arm, through in sorted(
+            points.items(), key=lambda item: (order[ARMS[item[0]].base or item[0]], order[item[0]])
+        )
     ]
 
 
