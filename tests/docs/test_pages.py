@@ -93,6 +93,19 @@ def test_what_the_readme_claims_is_in_the_results() -> None:
     assert "0.081 and\n0.152" in compare or "0.081 and 0.152" in compare
 
 
+def test_perplexities_at_eight_times_the_context_are_those_of_the_evaluations() -> None:
+    results = ROOT / "docs" / "results"
+    read = (results / "data" / "evaluations").glob("length*.json")
+    curves = [curve for path in read for curve in json.loads(path.read_text())["curves"]]
+    at_32k = {curve["run"].rpartition("/")[2]: curve["perplexities"][-1] for curve in curves}
+    ngpt = at_32k["ngpt-muon-4k-368m-linear-lr0.004-s0"]
+    tied = at_32k["gpt-qk-muon-tied-4k-368m-linear-lr0.008-s0"]
+    gpt = at_32k["gpt-4k-368m-linear-lr0.004-s0"]
+    told = f"perplexity is {ngpt:.0f}, the best baseline's {tied:.0f}, GPT's {gpt:.0f} (one seed"
+    for path in (ROOT / "README.md", results / "headline.md"):
+        assert told in " ".join(path.read_text().split()), path.name
+
+
 def test_the_table_of_longer_contexts_is_that_of_its_data() -> None:
     """Means and ends of three seeds, and which model holds best at each of them."""
     results = ROOT / "docs" / "results"

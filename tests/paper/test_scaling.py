@@ -372,6 +372,36 @@ def test_shares_and_factors_told_in_words_are_those_of_the_tables() -> None:
     assert set(losses) <= shown, set(losses) - shown
 
 
+def test_leads_at_other_contexts_and_in_the_larger_model_are_those_of_the_records() -> None:
+    """Differences of the losses themselves, which those of rounded ones are not always."""
+    results = ROOT / "docs" / "results"
+    losses = {record.id: record.loss for record in page.Data.read(results).records}
+    columns = (
+        ("1k", "0.004", "0.016", "0.008"),
+        ("4k", "0.004", "0.016", "0.008"),
+        ("8k", "0.004", "0.016", "0.008"),
+        ("12x768-4k", "0.00283", "0.0113", "0.00566"),
+    )
+    leads: dict[str, list[str]] = {
+        "GPT": [],
+        "GPT with QK-norm and Muon": [],
+        "the best baseline": [],
+    }
+    for place, plain, muon, ours in columns:
+        ids = (
+            f"gpt-{place}-92m-linear-lr{plain}-decay0.3-s0",
+            f"gpt-qk-muon-{place}-92m-linear-lr{muon}-momentum0.9-s0",
+            f"gpt-qk-muon-tied-{place}-92m-linear-lr{muon}-momentum0.9-s0",
+        )
+        ngpt = losses[f"ngpt-muon-{place}-92m-linear-lr{ours}-s0"]
+        for lead, baseline in zip(leads.values(), ids, strict=True):
+            if baseline in losses:
+                lead.append(f"{losses[baseline] - ngpt:.3f}".replace("-", "−"))
+    told = (results / page.PAGE).read_text()
+    for name, lead in leads.items():
+        assert f"| its lead over {name} | {' | '.join(lead)} |" in told
+
+
 def test_what_a_spread_of_all_but_the_plain_gpt_would_say() -> None:
     """The page's words of how much rests on one spread for all arms."""
     data = page.Data.read(ROOT / "docs" / "results")
