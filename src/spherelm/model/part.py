@@ -71,8 +71,9 @@ class Part(nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a pickle: without operations, of which it holds no kernel, where they are chosen."""
-        state = dict(self.__dict__)
+        """For a copy or a pickle: without operations, of which it holds no kernel, where they are
+        chosen; and as torch's, without what was compiled of this very part."""
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         if isinstance(self._asked_for, Choice):
             del state["ops"]
         return state
