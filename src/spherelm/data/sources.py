@@ -162,6 +162,8 @@ class _File:
             self.name.encode()  # the names of inputs are written down, in UTF-8
         except UnicodeEncodeError:
             raise UserError(f"the name {self.name!a} is not UTF-8; rename the file") from None
+        if self.path.is_fifo():  # which can be opened once: closing it would stop its writer
+            return
         with or_say(f"cannot read {self.path}"), open(self.path, "rb") as raw:
             if (opener := COMPRESSION.get(self.path.suffix)) is not None:
                 opener(raw, "rb")  # nothing is read yet, but a package may be missing
