@@ -13,6 +13,7 @@ best. A GPT passes through with its gains as they are.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from functools import partial
 from typing import Any, cast
 
@@ -146,8 +147,11 @@ def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
     for name, _ in (*block.named_parameters(), *block.named_buffers()):
         if name.partition(".")[0] not in _FOLDED:
             raise _left_out(block, name)
-    with torch.device("meta"):  # its own parameters are never made
-        twin = type(block)(block.config, ops)
+    # Not made anew: a class of its own may need more than a config, or hold what was set later.
+    twin = copy.copy(block)
+    twin._modules, twin.ops, twin._asked_for = dict(block._modules), ops, ops
+    twin._forward_pre_hooks, twin._forward_hooks = OrderedDict(), OrderedDict()
+    vars(twin).pop("forward", None)  # what was compiled, or is computed anew, of the block itself
     twin.attention = _FoldedAttention(attention, dtype, ops)
     twin.mlp = _FoldedMLP(mlp, dtype, ops)
     if isinstance(block, NGPTBlock):
