@@ -12,6 +12,7 @@ from spherelm.model.fold import FoldedTransformer
 from spherelm.model.transformer import Transformer
 from spherelm.ops.choose import Choice
 from spherelm.ops.names import Kernels
+from tests.generation.parallel import Parallel
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
 pytest.importorskip("triton")
@@ -54,6 +55,9 @@ def test_what_the_kernels_do_not_do_is_left_to_the_plain_step() -> None:
     assert not applies(folded(perturbed(tiny_config()).float()), 2)
     assert not applies(folded(perturbed(tiny_config()).float(), "reference"), 1)
     assert not applies(folded(perturbed(tiny_config(update="slerp")).float()), 1)
+    model = perturbed(tiny_config())
+    model.blocks[1] = Parallel(model.config)
+    assert not applies(folded(model.float()), 1)  # whose text was that of a block of ours
 
 
 def test_the_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:
