@@ -306,6 +306,17 @@ def test_a_model_may_grow() -> None:
     assert largest_norm_deviation(model) < FLOAT32_ROUNDING
 
 
+def test_a_group_that_is_refused_is_not_kept() -> None:
+    """Also where it is the model that is at fault: to catch the error was to train the group."""
+    model = Transformer(tiny_config())
+    optimizer = AdamW(model, lr=0.05)
+    model.blocks[1].mlp.W_nu = nn.Parameter(torch.zeros(3))
+    groups = len(optimizer.param_groups)
+    with pytest.raises(UserError, match=r"blocks\.1\.mlp\.W_nu is not a matrix any more"):
+        optimizer.add_param_group({"params": [model.blocks[1].mlp.W_nu]})
+    assert len(optimizer.param_groups) == groups
+
+
 def test_attaching_to_a_gpt_changes_nothing() -> None:
     model = Transformer(tiny_config(arch="gpt"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)

@@ -107,11 +107,11 @@ class AdamW(torch.optim.AdamW):
 
         Matrices of the model that live on the sphere need a group without others.
         """
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
         model = None if self._model is None else self._model()
         if model is not None:  # it may have grown
             self._spherical = [matrix.parameter for matrix in unit_matrices(model)]
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
         spherical = set(map(id, self._spherical))
         on_sphere = {id(p) in spherical for p in group["params"]}
         group["on_sphere"] = on_sphere == {True}
@@ -254,7 +254,7 @@ class _Retraction:
         found = {
             id(matrix.parameter): matrix  # once, also where one of two models is the other, wrapped
             for model, optimizers in self.together.items()
-            for matrix in _held_matrices([*optimizers, *_RETRACTING], model)
+            for matrix in _held_matrices({*optimizers, *_RETRACTING}, model)
         }  # looked for anew, since another may stand there by now
         for key, matrix in found.items():  # in one order in all processes: some speak to each other
             if key in own:
@@ -265,7 +265,7 @@ def _held_matrices(
     optimizers: Iterable[torch.optim.Optimizer], model: nn.Module
 ) -> list[UnitMatrix]:
     """The matrices of unit vectors, each of which that is trained an optimizer must hold."""
-    held = set[int]().union(*map(_held_by, optimizers))
+    held = _held_by(*optimizers)
     found = unit_matrices(model)
     for name, matrix, _ in found:
         if matrix.requires_grad and id(matrix) not in held:
@@ -277,5 +277,6 @@ def _held_matrices(
     return found
 
 
-def _held_by(optimizer: torch.optim.Optimizer) -> set[int]:
-    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+def _held_by(*optimizers: torch.optim.Optimizer) -> set[int]:
+    groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+    return {id(p) for group in groups for p in group["params"]}
