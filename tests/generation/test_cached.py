@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -223,6 +224,7 @@ def _patched(config: ModelConfig) -> NGPTBlock:
         ("_Weighed has its own weight", _Weighed),
         ("_Quick has its own eigen_learning_rates", _Quick),
         ("NGPTBlock has its own forward", _patched),
+        ("NGPTBlock has its own update", lambda c: NGPTBlock(replace(c, update="slerp"))),
     ],
 )
 def test_what_a_block_has_of_its_own_is_not_left_out(

@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from spherelm.errors import UserError
 from spherelm.model.attention import Attention, AttentionWeights
 from spherelm.model.block import Block, GPTBlock, NGPTBlock, RMSNorm
+from spherelm.model.config import ModelConfig
 from spherelm.model.mlp import MLP, MLPWeights
 from spherelm.model.part import AUTO, M, Ops, Part
 from spherelm.model.scale import Scale
@@ -78,7 +79,7 @@ class FoldedTransformer(Transformer):
             )
             self.choose_ops()
             self.blocks = nn.ModuleList(
-                _fold_block(block, self._dtype, self.ops) for block in model.layers
+                _fold_block(block, self.config, self._dtype, self.ops) for block in model.layers
             )
             self.final_norm = (
                 None if model.final_norm is None else _fold_norm(model.final_norm, self.ops)
@@ -138,12 +139,14 @@ _FOLDED = ("attention", "mlp", "alpha_attn", "alpha_mlp", "norm_attn", "norm_mlp
 """What of a block its twin has."""
 
 
-def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
+def _fold_block(block: Block, config: ModelConfig, dtype: torch.dtype, ops: Operations) -> Block:
     block = _as_written(block)
     attention, mlp = _as_written(block.attention), _as_written(block.mlp)
     _check_ours(attention, Attention, "forward", "weights")
     _check_ours(mlp, MLP, "forward", "weights")
     _check_ours(block, type(block), "forward")  # that of a class of its own the twin has, too
+    if block.config.update != config.update:
+        raise _left_out(block, "update")
     for name, _ in (*block.named_parameters(), *block.named_buffers()):
         if name.partition(".")[0] not in _FOLDED:
             raise _left_out(block, name)
