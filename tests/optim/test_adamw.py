@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -252,6 +254,22 @@ def test_attaching_twice_retracts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     optimizer.step()
     assert len(retracted) == 2 * len(unit_matrices(model))
     assert max(map(largest_norm_deviation, (model, other))) < FLOAT32_ROUNDING
+
+
+def test_an_optimizer_may_go_over_to_another_model() -> None:
+    """It refused to step, for the sake of the model that it had before, and kept that in memory."""
+    model = Transformer(tiny_config())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    attach_retraction(optimizer, model)
+    train(model, optimizer, steps=1)
+    other, before = copy.deepcopy(model), weakref.ref(model)
+    optimizer.param_groups[0]["params"] = list(other.parameters())
+    attach_retraction(optimizer, other)
+    train(other, optimizer, steps=1)
+    assert largest_norm_deviation(other) < FLOAT32_ROUNDING
+    del model
+    gc.collect()
+    assert before() is None
 
 
 def test_frozen_matrices_need_no_optimizer() -> None:

@@ -103,7 +103,7 @@ class AdamW(torch.optim.AdamW):
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's: for what was frozen until now, what joined the model since, or is not its.
+        """As torch's: for parameters that were frozen, or not in the model yet, or are not its own.
 
         Matrices of the model that live on the sphere need a group without others.
         """
@@ -122,7 +122,8 @@ class AdamW(torch.optim.AdamW):
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, of whatever AdamW it is: which groups live on the sphere the model says."""
+        """As torch's. The state may be that of another AdamW: which groups live on the sphere is
+        known from the model alone."""
         on_sphere = [group["on_sphere"] for group in self.param_groups]
         for lives, saved in zip(on_sphere, state_dict["param_groups"], strict=False):
             if lives and saved.get("weight_decay"):
@@ -208,8 +209,8 @@ def attach_retraction(
     then puts back what it has moved. They must update the model's own matrices: copies of them that
     an optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
     refused, also where a wrapper has put others in their place since. Torch copies and pickles
-    optimizers without hooks, so attach it to a copy again. To attach it once more, as after
-    unfreezing with an optimizer added, takes the place of what was attached before.
+    optimizers without hooks, so attach it to a copy again. Attaching once more, such as with a
+    second optimizer for what was unfrozen, replaces what was attached before.
     """
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
@@ -235,28 +236,35 @@ def attach_retraction(
             retraction = _Retraction()
             optimizer.register_step_post_hook(retraction)
             _RETRACTING.add(optimizer)
+        retraction.forget_others_than(_held_by(optimizer))
         retraction.together[model] = optimizers
 
 
 _RETRACTING: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-"""All that put back what they move: one that was attached later may hold what another does not."""
+"""All optimizers with a retraction. What one does not hold, one that came later may hold."""
 
 
 class _Retraction:
-    """What an optimizer does after each step: it puts back what it has moved of all its models."""
+    """Runs after each step of an optimizer: puts back what it has moved, of all its models."""
 
     def __init__(self) -> None:
         self.together: dict[nn.Module, list[torch.optim.Optimizer]] = {}
         """The optimizers that were attached to a model together."""
 
+    def forget_others_than(self, held: set[int]) -> None:
+        """Let go of models of which the optimizer holds nothing, having gone over to another."""
+        for model in list(self.together):
+            if held.isdisjoint(map(id, model.parameters())):
+                del self.together[model]
+
     def __call__(self, optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
         own = _held_by(optimizer)
         found = {
-            id(matrix.parameter): matrix  # once, also where one of two models is the other, wrapped
+            id(matrix.parameter): matrix  # once, where one of the models is another's wrapper
             for model, optimizers in self.together.items()
             for matrix in _held_matrices({*optimizers, *_RETRACTING}, model)
-        }  # looked for anew, since another may stand there by now
-        for key, matrix in found.items():  # in one order in all processes: some speak to each other
+        }  # looked up at each step: a wrapper may have put other matrices in their place
+        for key, matrix in found.items():  # in one order in all processes: some retract together
             if key in own:
                 matrix.retract_()
 
@@ -264,7 +272,7 @@ class _Retraction:
 def _held_matrices(
     optimizers: Iterable[torch.optim.Optimizer], model: nn.Module
 ) -> list[UnitMatrix]:
-    """The matrices of unit vectors, each of which that is trained an optimizer must hold."""
+    """The matrices of unit vectors; refused where none of the optimizers holds a trained one."""
     held = _held_by(*optimizers)
     found = unit_matrices(model)
     for name, matrix, _ in found:
