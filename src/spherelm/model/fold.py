@@ -102,14 +102,14 @@ class FoldedTransformer(Transformer):
 
 
 def _as_written(part: M) -> M:
-    """A part without what `torch.compile` has wrapped around it, which computes the same."""
+    """A part without torch.compile's wrapper, which computes the same."""
     while (inside := getattr(part, "_modules", {}).get("_orig_mod")) is not None:
         part = cast("M", inside)
     return part
 
 
 def _function(method: Any) -> Any:
-    """The function of a method, compiled or not, computed anew for its gradients or not."""
+    """The function behind a method, which may be compiled, checkpointed, or both."""
     while True:
         if isinstance(method, partial) and method.func is checkpoint:
             method = method.args[0]
@@ -136,7 +136,7 @@ def _left_out(part: nn.Module, own: str) -> UserError:
 
 
 _FOLDED = ("attention", "mlp", "alpha_attn", "alpha_mlp", "norm_attn", "norm_mlp")
-"""What of a block its twin has."""
+"""The parts of a block that are folded: parameters of others would be shared with its twin."""
 
 
 def _fold_block(block: Block, config: ModelConfig, dtype: torch.dtype, ops: Operations) -> Block:
@@ -144,7 +144,7 @@ def _fold_block(block: Block, config: ModelConfig, dtype: torch.dtype, ops: Oper
     attention, mlp = _as_written(block.attention), _as_written(block.mlp)
     _check_ours(attention, Attention, "forward", "weights")
     _check_ours(mlp, MLP, "forward", "weights")
-    _check_ours(block, type(block), "forward")  # that of a class of its own the twin has, too
+    _check_ours(block, type(block), "forward")  # its class's own is also its twin's
     if block.config.update != config.update:
         raise _left_out(block, "update")
     for name, _ in (*block.named_parameters(), *block.named_buffers()):

@@ -46,8 +46,8 @@ MARK = "unit_vectors"
 """Attribute of a module or of its class: its parameters that are made of unit vectors, each with
 the dimension along which these lie."""
 OUR_MARK = "_unit_vectors"
-"""The same, as our parts say it of themselves, so that a user's `unit_vectors` on one of them adds
-to it. Empty where the matrices are known not to be made of unit vectors, as in a GPT."""
+"""The same, set by our own parts: a user's `unit_vectors` on one of them adds to it. Empty where
+the matrices are known not to be made of unit vectors, as in a GPT."""
 
 
 class UnitMatrix(NamedTuple):
@@ -104,9 +104,9 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
 
 
 def _mark_of(module: nn.Module) -> dict[str, int] | None:
-    """All that a module, its classes and we say of its matrices; None where nobody says anything.
+    """The marks of a module, of its classes and our own, together; None where there are none.
 
-    It adds up: who gives a part of ours one more matrix keeps the marks of those it has.
+    So one more matrix can be marked on a part of ours, and the others keep their marks.
     """
     # Not getattr: a wrapper such as torch.compile's would show its inner module's mark.
     kinds = reversed(type(module).__mro__) if hasattr(type(module), MARK) else ()
@@ -151,8 +151,8 @@ def local_rows(matrix: Tensor) -> Tensor:
 
 
 def check_rows_whole(named: Iterable[tuple[str, Tensor]], dim: int = -1) -> None:
-    """Refuse matrices whose rows, or what else lies along `dim`, are split over devices: their
-    norms would come out wrong."""
+    """Refuse matrices whose vectors along `dim` are split over devices: their norms would come out
+    wrong."""
     for name, matrix in named:
         if splits_vectors(matrix, dim):
             raise UserError(
