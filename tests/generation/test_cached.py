@@ -224,6 +224,7 @@ def _patched(config: ModelConfig) -> NGPTBlock:
         ("_Weighed has its own weight", _Weighed),
         ("_Quick has its own eigen_learning_rates", _Quick),
         ("NGPTBlock has its own forward", _patched),
+        ("Identity has its own forward", lambda c: nn.Identity()),
         ("NGPTBlock has its own update", lambda c: NGPTBlock(replace(c, update="slerp"))),
     ],
 )

@@ -141,6 +141,8 @@ _FOLDED = ("attention", "mlp", "alpha_attn", "alpha_mlp", "norm_attn", "norm_mlp
 
 def _fold_block(block: Block, config: ModelConfig, dtype: torch.dtype, ops: Operations) -> Block:
     block = _as_written(block)
+    if not isinstance(block, Block):
+        raise _left_out(block, "forward")
     attention, mlp = _as_written(block.attention), _as_written(block.mlp)
     _check_ours(attention, Attention, "forward", "weights")
     _check_ours(mlp, MLP, "forward", "weights")
