@@ -382,6 +382,11 @@ def test_the_state_of_torch_s_adamw_goes_on_with_a_retraction() -> None:
     decaying["param_groups"][0]["weight_decay"] = 0.01
     with pytest.raises(UserError, match=r"decays matrices of unit vectors, by 0\.01"):
         ours.load_state_dict(decaying)
+    for option in ("amsgrad", "maximize"):  # left out where the step is our own, without a word
+        other = copy.deepcopy(saved)
+        other["param_groups"][1][option] = True
+        with pytest.raises(UserError, match=f"has {option}, which spherelm.AdamW has not"):
+            ours.load_state_dict(other)
     assert not ours.state
     ours.load_state_dict(saved)
     assert [group["on_sphere"] for group in ours.param_groups] == [True, False]

@@ -125,6 +125,12 @@ class AdamW(torch.optim.AdamW):
         """As torch's. The state may be that of another AdamW: which groups live on the sphere is
         known from the model alone."""
         on_sphere = [group["on_sphere"] for group in self.param_groups]
+        for option in ("amsgrad", "maximize"):
+            if any(saved.get(option) for saved in state_dict["param_groups"]):
+                raise UserError(
+                    f"the saved optimizer has {option}, which spherelm.AdamW has not; go on with "
+                    f"an optimizer of torch and attach_retraction"
+                )
         for lives, saved in zip(on_sphere, state_dict["param_groups"], strict=False):
             if lives and saved.get("weight_decay"):
                 raise UserError(
