@@ -59,12 +59,11 @@ def applies(model: FoldedTransformer, batch: int) -> bool:
     paper = gpt or (model.config.arch == "ngpt" and model.config.update == "lerp")
     fits = batch == 1 and model.config.mlp_width <= _MOST_NUMBERS
     ours = GPTBlock.forward, NGPTBlock.forward
-    return (
-        model.ops.kernels
-        and fits
-        and paper
-        and all(type(block).forward in ours for block in model.layers)
+    alike = all(  # buffers are as wide as the model's config says
+        type(block).forward in ours and block.attention.config == block.mlp.config == model.config
+        for block in model.layers
     )
+    return model.ops.kernels and fits and paper and alike
 
 
 class _Layer(NamedTuple):
