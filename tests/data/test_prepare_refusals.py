@@ -101,6 +101,20 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
     }
 
 
+def test_no_tokenizer_is_trained_on_what_comes_through_a_pipe(tmp_path: Path) -> None:
+    """What it had read was not there any more to be tokenized."""
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, TEXT.encode())
+        os.close(writing)
+        config = PrepareConfig((f"/dev/fd/{reading}",), tmp_path / "out", train_tokenizer=300)
+        with pytest.raises(UserError, match="is a pipe, which can be read once"):
+            prepare(config)
+    finally:
+        os.close(reading)
+    assert not config.out.exists()
+
+
 def test_bad_input_is_refused_in_one_line_and_nothing_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

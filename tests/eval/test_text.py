@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import threading
 from pathlib import Path
 from shutil import rmtree
 
@@ -21,7 +22,7 @@ from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.data.tokenizer_load import load_tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.loss import text_loss
-from spherelm.eval.texts import read_texts
+from spherelm.eval.texts import NamedText, read_texts
 from spherelm.hf.export import export_to_hf
 from spherelm.hf.import_run import import_from_hf
 from spherelm.runs.run_dir import RunDir, write_description
@@ -71,6 +72,17 @@ def test_a_text_may_come_through_a_pipe() -> None:
     finally:
         os.close(reading)
     assert text.documents == ("a line\n" * 200,)
+
+
+def test_a_pipe_that_has_a_name_is_opened_once(tmp_path: Path) -> None:
+    """The look at it beforehand took what the writer gave, and the reading then waited for ever."""
+    pipe, found = tmp_path / "pipe.txt", list[NamedText]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: found.extend(read_texts([str(pipe)])), daemon=True)
+    reader.start()
+    pipe.write_text("a line\n" * 200)
+    reader.join(timeout=20)
+    assert [text.documents for text in found] == [("a line\n" * 200,)]
 
 
 def test_an_empty_text_is_refused() -> None:

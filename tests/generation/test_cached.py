@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -20,6 +21,7 @@ from spherelm.model.fold import FoldedTransformer
 from spherelm.model.mlp import MLP
 from spherelm.model.part import Part, computing_with
 from spherelm.ops.choose import Choice, choose
+from tests.generation.parallel import Parallel
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
 # Two orders of the same float64 sums: a few hundred roundings of 1e-16, amplified by the layers.
@@ -222,6 +224,8 @@ def _patched(config: ModelConfig) -> NGPTBlock:
         ("_Weighed has its own weight", _Weighed),
         ("_Quick has its own eigen_learning_rates", _Quick),
         ("NGPTBlock has its own forward", _patched),
+        ("Identity has its own forward", lambda c: nn.Identity()),
+        ("NGPTBlock has its own update", lambda c: NGPTBlock(replace(c, update="slerp"))),
     ],
 )
 def test_what_a_block_has_of_its_own_is_not_left_out(
@@ -235,12 +239,21 @@ def test_what_a_block_has_of_its_own_is_not_left_out(
         FoldedTransformer(model)
 
 
-class _Parallel(NGPTBlock):
+class _Turned(Parallel):
+    """Made in a way of its own, with what is no parameter."""
+
+    def __init__(self, layer: int, config: ModelConfig) -> None:
+        super().__init__(config)
+        self.sign = -1 if layer % 2 else 1
+
     def forward(self, hidden: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
-        alpha_A, alpha_M = self.eigen_learning_rates()
-        h = self.flat(hidden, rope)
-        moved = self.ops.update(h, self.attention(h, rope, attend), alpha_A)
-        return self.ops.update(moved, self.mlp(h), alpha_M).view(hidden.shape)
+        return self.sign * super().forward(hidden, rope, attend)
+
+
+def _turned_later(config: ModelConfig) -> NGPTBlock:
+    block = _Turned(0, config)
+    block.sign = -1
+    return block
 
 
 def _checkpointed(config: ModelConfig) -> NGPTBlock:
@@ -251,7 +264,7 @@ def _checkpointed(config: ModelConfig) -> NGPTBlock:
     return block
 
 
-@pytest.mark.parametrize("made", [_Parallel, _checkpointed])
+@pytest.mark.parametrize("made", [Parallel, partial(_Turned, 1), _turned_later, _checkpointed])
 def test_a_block_that_its_twin_computes_alike_is_folded(
     made: Callable[[ModelConfig], NGPTBlock],
 ) -> None:

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 from spherelm.generation.cached import decode, new_cache, prefill
+from spherelm.model.block import NGPTBlock
 from spherelm.model.fold import FoldedTransformer
 from spherelm.model.transformer import Transformer
 from spherelm.ops.choose import Choice
 from spherelm.ops.names import Kernels
+from tests.generation.parallel import Parallel
 from tests.model.tiny import VARIANTS, perturbed, random_tokens, tiny_config
 
 pytest.importorskip("triton")
@@ -54,6 +56,13 @@ def test_what_the_kernels_do_not_do_is_left_to_the_plain_step() -> None:
     assert not applies(folded(perturbed(tiny_config()).float()), 2)
     assert not applies(folded(perturbed(tiny_config()).float(), "reference"), 1)
     assert not applies(folded(perturbed(tiny_config(update="slerp")).float()), 1)
+    for block in (  # whose text was that of a block of ours, or written beyond its memory
+        Parallel(tiny_config()),
+        NGPTBlock(tiny_config(d_mlp=200)),
+    ):
+        model = perturbed(tiny_config())
+        model.blocks[1] = block
+        assert not applies(folded(model.float()), 1)
 
 
 def test_the_benchmark_runs_on_a_cpu(capsys: pytest.CaptureFixture[str]) -> None:

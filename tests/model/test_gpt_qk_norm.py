@@ -82,9 +82,8 @@ def test_decoding_computes_the_same(shape: dict[str, int]) -> None:
 @pytest.mark.parametrize("normed", [False, True])
 def test_fused_decoding_leaves_it_alone(normed: bool) -> None:
     """Its kernels know a GPT without QK-norm alone."""
-    model = SimpleNamespace(
-        config=tiny_config(arch="gpt", gpt_qk_norm=normed), ops=SimpleNamespace(kernels=True)
-    )
+    config = tiny_config(arch="gpt", gpt_qk_norm=normed)
+    model = SimpleNamespace(config=config, ops=SimpleNamespace(kernels=True), layers=[])
     assert applies(model, batch=1) is not normed  # type: ignore[arg-type]
 
 

@@ -153,7 +153,9 @@ def test_columns_that_are_marked_stay_as_they_are_where_a_model_is_loaded() -> N
     torch.testing.assert_close(model.extra.weight.detach(), before)
 
 
-@pytest.mark.parametrize("marks", [["W_gate"], {"W_gate": 2}, {"W_gate": None}, "W_gate"])
+@pytest.mark.parametrize(
+    "marks", [["W_gate"], {"W_gate": 2}, {"W_gate": None}, {"W_gate": [-1]}, "W_gate"]
+)
 def test_a_mark_that_gives_no_dimension_is_refused(marks: Any) -> None:
     with pytest.raises(UserError, match="unit_vectors of Gated must give the dimension"):
         Gated(marks)

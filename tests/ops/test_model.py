@@ -215,3 +215,18 @@ def test_a_model_with_kernels_can_be_saved_whole(fp8: bool) -> None:
     assert twin.layers[1].mlp.ops is model.ops
     tokens = torch.tensor([[1, 60, 7]])
     assert torch.equal(twin(tokens), model(tokens))
+
+
+@pytest.mark.parametrize("arch", ["gpt", "ngpt"])
+def test_a_copy_computes_with_its_own_weights_also_where_the_model_is_compiled(arch: Arch) -> None:
+    """It called what was compiled of the model that it came from, which torch.save did not take."""
+    model = model_on("cpu", arch)
+    model.compile(backend="eager")
+    tokens = torch.tensor([[1, 60, 7]])
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    for twin in (copy.deepcopy(model), torch.load(buffer, weights_only=False)):
+        assert torch.equal(twin(tokens), model.forward(tokens))
+        twin.reset_parameters()
+        assert torch.equal(twin(tokens), twin.forward(tokens))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -254,6 +256,22 @@ def test_attaching_twice_retracts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert max(map(largest_norm_deviation, (model, other))) < FLOAT32_ROUNDING
 
 
+def test_an_optimizer_may_go_over_to_another_model() -> None:
+    """It refused to step, for the sake of the model that it had before, and kept that in memory."""
+    model = Transformer(tiny_config())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    attach_retraction(optimizer, model)
+    train(model, optimizer, steps=1)
+    other, before = copy.deepcopy(model), weakref.ref(model)
+    optimizer.param_groups[0]["params"] = list(other.parameters())
+    attach_retraction(optimizer, other)
+    train(other, optimizer, steps=1)
+    assert largest_norm_deviation(other) < FLOAT32_ROUNDING
+    del model
+    gc.collect()
+    assert before() is None
+
+
 def test_frozen_matrices_need_no_optimizer() -> None:
     model = Transformer(tiny_config())
     model.E_input.requires_grad_(False)
@@ -306,6 +324,17 @@ def test_a_model_may_grow() -> None:
     assert largest_norm_deviation(model) < FLOAT32_ROUNDING
 
 
+def test_a_group_that_is_refused_is_not_kept() -> None:
+    """Also where it is the model that is at fault: to catch the error was to train the group."""
+    model = Transformer(tiny_config())
+    optimizer = AdamW(model, lr=0.05)
+    model.blocks[1].mlp.W_nu = nn.Parameter(torch.zeros(3))
+    groups = len(optimizer.param_groups)
+    with pytest.raises(UserError, match=r"blocks\.1\.mlp\.W_nu is not a matrix any more"):
+        optimizer.add_param_group({"params": [model.blocks[1].mlp.W_nu]})
+    assert len(optimizer.param_groups) == groups
+
+
 def test_attaching_to_a_gpt_changes_nothing() -> None:
     model = Transformer(tiny_config(arch="gpt"))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
@@ -353,6 +382,11 @@ def test_the_state_of_torch_s_adamw_goes_on_with_a_retraction() -> None:
     decaying["param_groups"][0]["weight_decay"] = 0.01
     with pytest.raises(UserError, match=r"decays matrices of unit vectors, by 0\.01"):
         ours.load_state_dict(decaying)
+    for option in ("amsgrad", "maximize"):  # left out where the step is our own, without a word
+        other = copy.deepcopy(saved)
+        other["param_groups"][1][option] = True
+        with pytest.raises(UserError, match=f"has {option}, which spherelm.AdamW has not"):
+            ours.load_state_dict(other)
     assert not ours.state
     ours.load_state_dict(saved)
     assert [group["on_sphere"] for group in ours.param_groups] == [True, False]

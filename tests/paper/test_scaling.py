@@ -340,6 +340,12 @@ def test_a_section_with_a_place_of_its_own_is_not_among_the_rest(tmp_path: Path)
     assert "inside" not in rest.read_text()
     titles = re.findall("^## (.*)", rest.read_text(), re.MULTILINE)
     assert titles == ["How many settings each arm was given", "Every run"]
+    beside.write_text(
+        f"# A\n\n<!-- scaling: rates -->\n\nsaid of them\n\n{page.BEGIN}\n{page.END}\n"
+    )
+    with pytest.raises(UserError, match="has no <!-- scaling: end --> of its own; add it"):
+        page.redraw(tmp_path)
+    assert "said of them" in beside.read_text()  # which was deleted with what stood between
     beside.write_text(f"# A\n\n<!-- scaling: rtaes -->\n{page.END}\n")
     with pytest.raises(UserError, match="no table is called 'rtaes'; there are rates"):
         page.redraw(tmp_path)

@@ -146,6 +146,8 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     _check_named_once(train)
     _check_named_once(val)
     _check_apart(train, val)
+    if config.train_tokenizer is not None:
+        _check_no_pipe(train)
     stream = PieceStream(train, val, config.fraction)
     settings = _settings(config, train, val, named)
     place.check_apart(config.out, [name for name in (*config.inputs, *config.val) if name != "-"])
@@ -190,6 +192,16 @@ def _check_apart(train: list[Source], val: list[Source]) -> None:
             raise UserError(
                 f"{source.name} is in --val and among the inputs: nothing could be learned of a "
                 "model from text that it was trained on; leave it out of one of them"
+            )
+
+
+def _check_no_pipe(sources: list[Source]) -> None:
+    """Refuse to train a tokenizer on what comes once: the data would begin where that stopped."""
+    for source in sources:
+        if Path(source.name).is_fifo():
+            raise UserError(
+                f"{source.name} is a pipe, which can be read once: not for --train-tokenizer; "
+                "write what comes through it to a file first"
             )
 
 

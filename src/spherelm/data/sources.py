@@ -162,6 +162,8 @@ class _File:
             self.name.encode()  # the names of inputs are written down, in UTF-8
         except UnicodeEncodeError:
             raise UserError(f"the name {self.name!a} is not UTF-8; rename the file") from None
+        if self.path.is_fifo():  # which can be opened once: closing it would stop its writer
+            return
         with or_say(f"cannot read {self.path}"), open(self.path, "rb") as raw:
             if (opener := COMPRESSION.get(self.path.suffix)) is not None:
                 opener(raw, "rb")  # nothing is read yet, but a package may be missing
@@ -243,19 +245,19 @@ class JsonlFile(_File):
                     f"{self.path} line {number} has no text: it must be an object, such as "
                     f'{{"{self.field}": "..."}}'
                 )
-            text = values.get(self.field)
-            if text is None and self.field in values:
-                continue  # a missing text is an empty one, as in a table
-            if text is not None and not isinstance(text, str):
-                raise UserError(
-                    f"{self.path} line {number} has no text in the field {self.field!r}, but "
-                    f"{shortened(text)}; mend the line, or name another field with --field"
-                )
-            if text is None:
+            if self.field not in values:
                 fields = ", ".join(values) or "none"
                 raise UserError(
                     f"{self.path} line {number} has no text in the field {self.field!r}; "
                     f"name it with --field (there are: {fields})"
+                )
+            text = values[self.field]
+            if text is None:
+                continue  # a missing text is an empty one, as in a table
+            if not isinstance(text, str):
+                raise UserError(
+                    f"{self.path} line {number} has no text in the field {self.field!r}, but "
+                    f"{shortened(text)}; mend the line, or name another field with --field"
                 )
             yield from pieces_of(_without_halves(text))
 

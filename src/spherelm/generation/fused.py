@@ -27,7 +27,7 @@ import triton
 from torch import Tensor
 
 from spherelm.generation.cached import Cache
-from spherelm.model.block import Block, NGPTBlock
+from spherelm.model.block import Block, GPTBlock, NGPTBlock
 from spherelm.model.fold import FoldedTransformer
 from spherelm.ops.triton.decode import (
     attention_kernel,
@@ -53,10 +53,17 @@ _PARTS = 4
 
 
 def applies(model: FoldedTransformer, batch: int) -> bool:
-    """Whether the kernels do what this model needs: one sequence, and the paper's update."""
+    """Whether the kernels do what this model needs: one sequence, and our blocks with the paper's
+    update."""
     gpt = model.config.arch == "gpt" and not model.config.gpt_qk_norm
     paper = gpt or (model.config.arch == "ngpt" and model.config.update == "lerp")
-    return model.ops.kernels and batch == 1 and paper and model.config.mlp_width <= _MOST_NUMBERS
+    fits = batch == 1 and model.config.mlp_width <= _MOST_NUMBERS
+    ours = GPTBlock.forward, NGPTBlock.forward
+    alike = all(  # buffers are as wide as the model's config says
+        type(block).forward in ours and block.attention.config == block.mlp.config == model.config
+        for block in model.layers
+    )
+    return model.ops.kernels and fits and paper and alike
 
 
 class _Layer(NamedTuple):

@@ -13,6 +13,7 @@ best. A GPT passes through with its gains as they are.
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from functools import partial
 from typing import Any, cast
 
@@ -24,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 from spherelm.errors import UserError
 from spherelm.model.attention import Attention, AttentionWeights
 from spherelm.model.block import Block, GPTBlock, NGPTBlock, RMSNorm
+from spherelm.model.config import ModelConfig
 from spherelm.model.mlp import MLP, MLPWeights
 from spherelm.model.part import AUTO, M, Ops, Part
 from spherelm.model.scale import Scale
@@ -77,7 +79,7 @@ class FoldedTransformer(Transformer):
             )
             self.choose_ops()
             self.blocks = nn.ModuleList(
-                _fold_block(block, self._dtype, self.ops) for block in model.layers
+                _fold_block(block, self.config, self._dtype, self.ops) for block in model.layers
             )
             self.final_norm = (
                 None if model.final_norm is None else _fold_norm(model.final_norm, self.ops)
@@ -100,14 +102,14 @@ class FoldedTransformer(Transformer):
 
 
 def _as_written(part: M) -> M:
-    """A part without what `torch.compile` has wrapped around it, which computes the same."""
+    """A part without torch.compile's wrapper, which computes the same."""
     while (inside := getattr(part, "_modules", {}).get("_orig_mod")) is not None:
         part = cast("M", inside)
     return part
 
 
 def _function(method: Any) -> Any:
-    """The function of a method, compiled or not, computed anew for its gradients or not."""
+    """The function behind a method, which may be compiled, checkpointed, or both."""
     while True:
         if isinstance(method, partial) and method.func is checkpoint:
             method = method.args[0]
@@ -134,20 +136,27 @@ def _left_out(part: nn.Module, own: str) -> UserError:
 
 
 _FOLDED = ("attention", "mlp", "alpha_attn", "alpha_mlp", "norm_attn", "norm_mlp")
-"""What of a block its twin has."""
+"""The parts of a block that are folded: parameters of others would be shared with its twin."""
 
 
-def _fold_block(block: Block, dtype: torch.dtype, ops: Operations) -> Block:
+def _fold_block(block: Block, config: ModelConfig, dtype: torch.dtype, ops: Operations) -> Block:
     block = _as_written(block)
+    if not isinstance(block, Block):
+        raise _left_out(block, "forward")
     attention, mlp = _as_written(block.attention), _as_written(block.mlp)
     _check_ours(attention, Attention, "forward", "weights")
     _check_ours(mlp, MLP, "forward", "weights")
-    _check_ours(block, type(block), "forward")  # that of a class of its own the twin has, too
+    _check_ours(block, type(block), "forward")  # its class's own is also its twin's
+    if block.config.update != config.update:
+        raise _left_out(block, "update")
     for name, _ in (*block.named_parameters(), *block.named_buffers()):
         if name.partition(".")[0] not in _FOLDED:
             raise _left_out(block, name)
-    with torch.device("meta"):  # its own parameters are never made
-        twin = type(block)(block.config, ops)
+    # Not made anew: a class of its own may need more than a config, or hold what was set later.
+    twin = copy.copy(block)
+    twin._modules, twin.ops, twin._asked_for = dict(block._modules), ops, ops
+    twin._forward_pre_hooks, twin._forward_hooks = OrderedDict(), OrderedDict()
+    vars(twin).pop("forward", None)  # what was compiled, or is computed anew, of the block itself
     twin.attention = _FoldedAttention(attention, dtype, ops)
     twin.mlp = _FoldedMLP(mlp, dtype, ops)
     if isinstance(block, NGPTBlock):

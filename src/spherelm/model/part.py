@@ -31,8 +31,8 @@ M = TypeVar("M", bound=nn.Module)
 def to_be_drawn(n: int, d_model: int) -> nn.Parameter:
     """A matrix that `initialize_` fills; NaN until then, so that to forget it shows at once.
 
-    Memory that nobody has written to often holds zeros. No retraction gives those a length, and
-    blocks of them do nothing and learn nothing, while the loss falls by what the head learns.
+    Memory that nobody has written to often holds zeros. No retraction gives those a length: blocks
+    of zeros do nothing and learn nothing, and still the loss falls, by what the head learns.
     """
     return nn.Parameter(torch.full((n, d_model), math.nan))
 
@@ -71,8 +71,9 @@ class Part(nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a pickle: without operations, of which it holds no kernel, where they are chosen."""
-        state = dict(self.__dict__)
+        """For a copy or a pickle: without operations, of which it holds no kernel, where they are
+        chosen; and as torch's, without what was compiled of this very part."""
+        state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         if isinstance(self._asked_for, Choice):
             del state["ops"]
         return state

@@ -46,8 +46,8 @@ MARK = "unit_vectors"
 """Attribute of a module or of its class: its parameters that are made of unit vectors, each with
 the dimension along which these lie."""
 OUR_MARK = "_unit_vectors"
-"""The same, as our parts say it of themselves, so that a user's `unit_vectors` on one of them adds
-to it. Empty where the matrices are known not to be made of unit vectors, as in a GPT."""
+"""The same, set by our own parts: a user's `unit_vectors` on one of them adds to it. Empty where
+the matrices are known not to be made of unit vectors, as in a GPT."""
 
 
 class UnitMatrix(NamedTuple):
@@ -104,29 +104,31 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
 
 
 def _mark_of(module: nn.Module) -> dict[str, int] | None:
-    """All that a module, its classes and we say of its matrices; None where nobody says anything.
+    """The marks of a module, of its classes and our own, together; None where there are none.
 
-    It adds up: who gives a part of ours one more matrix keeps the marks of those it has.
+    So one more matrix can be marked on a part of ours, and the others keep their marks.
     """
     # Not getattr: a wrapper such as torch.compile's would show its inner module's mark.
-    held = [vars(kind) for kind in reversed(type(module).__mro__)] + [module.__dict__]
-    marks = [names[MARK] for names in held if MARK in names]
+    kinds = reversed(type(module).__mro__) if hasattr(type(module), MARK) else ()
+    marks = [names[MARK] for names in (*map(vars, kinds), vars(module)) if MARK in names]
     for mark in marks:
-        if not isinstance(mark, dict) or not set(mark.values()) <= {-2, -1, 0, 1}:
+        if not isinstance(mark, dict) or not all(dim in (-2, -1, 0, 1) for dim in mark.values()):
             raise UserError(
                 f"{MARK} of {type(module).__name__} must give the dimension of the vectors for "
                 f'each name of a matrix, such as {{"W": -1}}, not {mark!r}'
             )
-    if OUR_MARK in module.__dict__:
-        marks.append(module.__dict__[OUR_MARK])
+    if OUR_MARK in vars(module):
+        marks.append(vars(module)[OUR_MARK])
     return functools.reduce(operator.or_, marks) if marks else None
 
 
 def _marked_parameter(module: nn.Module, name: str, full_name: str) -> nn.Parameter:
-    with contextlib.suppress(AttributeError):
-        parameter = module.get_parameter(name)
-        if parameter.ndim == 2:
-            return parameter
+    parameter = module._parameters.get(name)
+    if parameter is None:  # of a module inside, such as a Linear's
+        with contextlib.suppress(AttributeError):
+            parameter = module.get_parameter(name)
+    if parameter is not None and parameter.ndim == 2:
+        return parameter
     raise UserError(
         f"{full_name} is not a matrix any more, or never was one, so that its vectors cannot be "
         f"normalized; {MARK} names two-dimensional parameters, and a wrapper that flattens them "
@@ -149,8 +151,8 @@ def local_rows(matrix: Tensor) -> Tensor:
 
 
 def check_rows_whole(named: Iterable[tuple[str, Tensor]], dim: int = -1) -> None:
-    """Refuse matrices whose rows, or what else lies along `dim`, are split over devices: their
-    norms would come out wrong."""
+    """Refuse matrices whose vectors along `dim` are split over devices: their norms would come out
+    wrong."""
     for name, matrix in named:
         if splits_vectors(matrix, dim):
             raise UserError(

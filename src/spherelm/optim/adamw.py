@@ -103,15 +103,15 @@ class AdamW(torch.optim.AdamW):
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's: for what was frozen until now, what joined the model since, or is not its.
+        """As torch's: for parameters that were frozen, or not in the model yet, or are not its own.
 
         Matrices of the model that live on the sphere need a group without others.
         """
-        super().add_param_group(param_group)
-        group = self.param_groups[-1]
         model = None if self._model is None else self._model()
         if model is not None:  # it may have grown
             self._spherical = [matrix.parameter for matrix in unit_matrices(model)]
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
         spherical = set(map(id, self._spherical))
         on_sphere = {id(p) in spherical for p in group["params"]}
         group["on_sphere"] = on_sphere == {True}
@@ -122,8 +122,15 @@ class AdamW(torch.optim.AdamW):
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's, of whatever AdamW it is: which groups live on the sphere the model says."""
+        """As torch's. The state may be that of another AdamW: which groups live on the sphere is
+        known from the model alone."""
         on_sphere = [group["on_sphere"] for group in self.param_groups]
+        for option in ("amsgrad", "maximize"):
+            if any(saved.get(option) for saved in state_dict["param_groups"]):
+                raise UserError(
+                    f"the saved optimizer has {option}, which spherelm.AdamW has not; go on with "
+                    f"an optimizer of torch and attach_retraction"
+                )
         for lives, saved in zip(on_sphere, state_dict["param_groups"], strict=False):
             if lives and saved.get("weight_decay"):
                 raise UserError(
@@ -208,8 +215,8 @@ def attach_retraction(
     then puts back what it has moved. They must update the model's own matrices: copies of them that
     an optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
     refused, also where a wrapper has put others in their place since. Torch copies and pickles
-    optimizers without hooks, so attach it to a copy again. To attach it once more, as after
-    unfreezing with an optimizer added, takes the place of what was attached before.
+    optimizers without hooks, so attach it to a copy again. Attaching once more, such as with a
+    second optimizer for what was unfrozen, replaces what was attached before.
     """
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
@@ -235,28 +242,35 @@ def attach_retraction(
             retraction = _Retraction()
             optimizer.register_step_post_hook(retraction)
             _RETRACTING.add(optimizer)
+        retraction.forget_others_than(_held_by(optimizer))
         retraction.together[model] = optimizers
 
 
 _RETRACTING: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-"""All that put back what they move: one that was attached later may hold what another does not."""
+"""All optimizers with a retraction. What one does not hold, one that came later may hold."""
 
 
 class _Retraction:
-    """What an optimizer does after each step: it puts back what it has moved of all its models."""
+    """Runs after each step of an optimizer: puts back what it has moved, of all its models."""
 
     def __init__(self) -> None:
         self.together: dict[nn.Module, list[torch.optim.Optimizer]] = {}
         """The optimizers that were attached to a model together."""
 
+    def forget_others_than(self, held: set[int]) -> None:
+        """Let go of models of which the optimizer holds nothing, having gone over to another."""
+        for model in list(self.together):
+            if held.isdisjoint(map(id, model.parameters())):
+                del self.together[model]
+
     def __call__(self, optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
         own = _held_by(optimizer)
         found = {
-            id(matrix.parameter): matrix  # once, also where one of two models is the other, wrapped
+            id(matrix.parameter): matrix  # once, where one of the models is another's wrapper
             for model, optimizers in self.together.items()
-            for matrix in _held_matrices([*optimizers, *_RETRACTING], model)
-        }  # looked for anew, since another may stand there by now
-        for key, matrix in found.items():  # in one order in all processes: some speak to each other
+            for matrix in _held_matrices({*optimizers, *_RETRACTING}, model)
+        }  # looked up at each step: a wrapper may have put other matrices in their place
+        for key, matrix in found.items():  # in one order in all processes: some retract together
             if key in own:
                 matrix.retract_()
 
@@ -264,8 +278,8 @@ class _Retraction:
 def _held_matrices(
     optimizers: Iterable[torch.optim.Optimizer], model: nn.Module
 ) -> list[UnitMatrix]:
-    """The matrices of unit vectors, each of which that is trained an optimizer must hold."""
-    held = set[int]().union(*map(_held_by, optimizers))
+    """The matrices of unit vectors; refused where none of the optimizers holds a trained one."""
+    held = _held_by(*optimizers)
     found = unit_matrices(model)
     for name, matrix, _ in found:
         if matrix.requires_grad and id(matrix) not in held:
@@ -277,5 +291,6 @@ def _held_matrices(
     return found
 
 
-def _held_by(optimizer: torch.optim.Optimizer) -> set[int]:
-    return {id(p) for group in optimizer.param_groups for p in group["params"]}
+def _held_by(*optimizers: torch.optim.Optimizer) -> set[int]:
+    groups = (group for optimizer in optimizers for group in optimizer.param_groups)
+    return {id(p) for group in groups for p in group["params"]}

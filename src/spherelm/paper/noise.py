@@ -18,7 +18,7 @@ def student(freedom: int) -> float:
     if freedom <= len(_FEW):
         return _FEW[freedom - 1]
     z, n = _NORMAL, freedom
-    # Fisher's expansion about the normal distribution: from 11 on within 3e-5.
+    # Fisher's expansion about the normal distribution: from 11 on within 4e-5.
     first, second = (z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96
     third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
     return z + first / n + second / n**2 + third / n**3

@@ -42,7 +42,9 @@ PAGE, TABLES = "headline.md", "headline-tables.md"
 """What was found, and every table behind it. The second may be missing."""
 REST = "rest"
 BEGIN, END = f"<!-- scaling: {REST} -->", "<!-- scaling: end -->"
-_MARKED = re.compile(rf"<!-- scaling: (?!end )(\S+) -->\n(.*?){re.escape(END)}", re.DOTALL)
+_MARKED = re.compile(
+    rf"<!-- scaling: (?!end )(\S+) -->\n((?!<!-- scaling: ).)*?{re.escape(END)}", re.DOTALL
+)
 _FILLING = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False)
 
 
@@ -116,6 +118,9 @@ def written(pages: Mapping[Path, str], data: Data) -> dict[Path, str]:
     if unknown := named - {REST, *sections}:
         raise UserError(f"no table is called {min(unknown)!r}; there are {', '.join(sections)}")
     by_people = "".join(_MARKED.sub("", text) for text in pages.values())
+    if "<!-- scaling: " in by_people:
+        where = " or ".join(map(str, pages))
+        raise UserError(f"in {where} a <!-- scaling: NAME --> has no {END} of its own; add it")
     taken = by_people + "".join(part for each in sections.values() for part in each.parts)
     absent = [f for f in data.figures() if f"({f.name}.svg)" not in taken]
     rest = [f"![{figure.title}]({figure.name}.svg)" for figure in absent]

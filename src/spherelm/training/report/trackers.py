@@ -79,16 +79,16 @@ class TensorBoard:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Give threads back the hook from before, past those of other writers closed meanwhile; one
-        that somebody else has set since stays, and may pass on to ours."""
+        """Set the hook from before again, or the one before that if it is a closed writer's. A hook
+        that somebody else has set since stays; it may still call ours."""
         self._closed = True
         hook: Any = threading.excepthook
         while isinstance(ours := getattr(hook, "__self__", None), TensorBoard) and ours._closed:
             hook = threading.excepthook = ours._before
 
     def _thread_ended(self, ended: threading.ExceptHookArgs) -> None:
-        """What a full disk raises in the writer's thread `log` raises, too: it is said once, and
-        not as a traceback. How any other thread ends is passed on."""
+        """Keep quiet about a full disk in the writer's thread, since `log` raises that, too; any
+        other thread's end is passed on."""
         written = isinstance(ended.exc_value, OSError)
         if not (written and type(ended.thread).__module__.startswith("tensorboard.")):
             self._before(ended)
