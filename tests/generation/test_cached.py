@@ -239,6 +239,20 @@ def test_what_a_block_has_of_its_own_is_not_left_out(
         FoldedTransformer(model)
 
 
+@pytest.mark.parametrize("part", ["blocks.1", "blocks.0.mlp", "rope", ""])
+@pytest.mark.parametrize("kind", ["register_forward_hook", "register_forward_pre_hook"])
+def test_hooks_are_not_left_out(part: str, kind: str) -> None:
+    """One that steers would have no say in what is written, and one that records would see nothing;
+    our own, which rounds matrices before a call, is none of these."""
+    model = Transformer(tiny_config(d_model=16, d_mlp=64), Choice(fp8=True))
+    FoldedTransformer(model)
+    hook = getattr(model.get_submodule(part), kind)(lambda *_: None)
+    with pytest.raises(UserError, match="has its own forward hooks, which a folded copy"):
+        FoldedTransformer(model)
+    hook.remove()
+    FoldedTransformer(model)
+
+
 class _Turned(Parallel):
     """Made in a way of its own, with what is no parameter."""
 

@@ -29,6 +29,7 @@ from spherelm.model.config import ModelConfig
 from spherelm.model.mlp import MLP, MLPWeights
 from spherelm.model.part import AUTO, M, Ops, Part
 from spherelm.model.scale import Scale
+from spherelm.model.scaling import round_matrices
 from spherelm.model.sphere import as_read
 from spherelm.model.transformer import Transformer
 from spherelm.ops.interface import Operations
@@ -66,6 +67,7 @@ class FoldedTransformer(Transformer):
         """Products and the stream are in `dtype`, by default the model's."""
         model = _as_written(model)
         _check_ours(model, Transformer, "hidden", "embed", "run_blocks", "logits")
+        _check_no_hooks(model)
         Part.__init__(self, model.config, ops)
         self._dtype = model.dtype if dtype is None else dtype
         with torch.no_grad():
@@ -126,6 +128,14 @@ def _check_ours(part: nn.Module, ours: type[nn.Module], *methods: str) -> None:
     for name in methods:
         if _function(getattr(part, name, None)) is not getattr(ours, name):
             raise _left_out(part, name)
+
+
+def _check_no_hooks(model: nn.Module) -> None:
+    """Refuse hooks on a forward pass: the twin's would run without them."""
+    for part in model.modules():
+        hooks = (*part._forward_hooks.values(), *part._forward_pre_hooks.values())
+        if any(hook is not round_matrices for hook in hooks):
+            raise _left_out(part, "forward hooks")
 
 
 def _left_out(part: nn.Module, own: str) -> UserError:
