@@ -3,8 +3,8 @@
     spherelm export runs/demo/ngpt --to hf --out demo-hf
     python examples/train_with_transformers.py demo-hf
 
-One thing is different from any other model: after each step of the optimizer all matrices go back
-to the sphere. Weight decay is 0 and there is no warmup, as in the paper. The text is this file.
+One thing differs from other models: after each step of the optimizer all matrices go back to the
+sphere. As in the paper, weight decay is 0 and there is no warmup. The training text is this file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import transformers
 
 
 class Retraction(transformers.TrainerCallback):
-    """What `RetractionCallback` does, for those who have only the exported folder."""
+    """The same as `RetractionCallback`, for those who have only the exported folder."""
 
     def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         kwargs["model"].retract_()

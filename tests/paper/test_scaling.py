@@ -368,6 +368,7 @@ def test_the_page_in_the_repository_is_that_of_its_data() -> None:
 def test_shares_and_factors_told_in_words_are_those_of_the_tables() -> None:
     """What people wrote on the study's page, of runs that have since been joined by others."""
     words, tables = page.read_pages(ROOT / "docs" / "results").values()
+    words = " ".join(words.split())
     told = re.findall(r"(\d\.\d\d)\**(?: times as many)? \((\d\.\d\d) to (\d\.\d\d)\b", words)
     assert len(told) > 10
     for value, low, high in told:
