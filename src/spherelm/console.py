@@ -1,5 +1,5 @@
-"""The one way to print: text that fits the terminal, tables, letters that it can
-show, and numbers that can be read."""
+"""Everything that prints goes through here: text that fits the terminal, tables, characters that
+it can show, and readable numbers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 WIDEST = 100
-"""Columns of text that are still easy to read."""
+"""The widest text, in columns, that is still easy to read."""
 SIDE_BY_SIDE = 60
-"""Columns from which on there is room for a flag and its help beside each other."""
+"""From this width, in columns, a flag and its help stand side by side."""
 
 LETTERS = {
     "·": "*", "×": "x", "−": "-", "–": "-", "—": "-", "→": "->", "←": "<-", "…": "...", "‖": "|",
@@ -25,11 +25,11 @@ LETTERS = {
     "‘": "'", "’": "'", "“": '"', "”": '"', "•": "*", "█": "#", "━": "-", "╸": "-", "╺": "-",
     "α": "alpha", "β": "beta", "ν": "nu", "ρ": "rho", "σ": "sigma", "\u00a0": " ", "²": "^2",
 }  # fmt: skip
-"""What is written in place of a letter that the output cannot show."""
+"""Replacements for characters that the output's encoding lacks."""
 
 
 def plain_letters(error: UnicodeError) -> tuple[str, int]:
-    """For output in ASCII: letters of `LETTERS` by others, all else by its number in Python."""
+    """Error handler for encoding: replaces by `LETTERS`, or else by a Python escape."""
     assert isinstance(error, UnicodeEncodeError)
     cannot = error.object[error.start : error.end]
     shown = (LETTERS.get(c) or c.encode("ascii", "backslashreplace").decode() for c in cannot)
@@ -37,17 +37,17 @@ def plain_letters(error: UnicodeError) -> tuple[str, int]:
 
 
 PLAIN = "spherelm.plain"
-"""Name of that way to treat what cannot be encoded, as streams take it for `errors`."""
+"""The name of this error handler, for a stream's `errors`."""
 codecs.register_error(PLAIN, plain_letters)
 
 
 def text_width() -> int:
-    """Columns for text: the terminal's, or COLUMNS, but no more than can be read."""
+    """Columns for text: those of the terminal, or $COLUMNS, but at most `WIDEST`."""
     return max(20, min(WIDEST, shutil.get_terminal_size().columns))
 
 
 def paragraph(text: str, indent: int = 0) -> str:
-    """Text whose lines end where the terminal does, whatever lines it was written in."""
+    """Text wrapped to the terminal, ignoring the line breaks it was written with."""
     return textwrap.fill(
         " ".join(text.split()),
         text_width(),
@@ -59,7 +59,7 @@ def paragraph(text: str, indent: int = 0) -> str:
 
 
 def command(line: str) -> str:
-    """A command to be typed, indented; one too long for the terminal is continued by backslash."""
+    """A command to type, indented; continued with backslashes if too long for the terminal."""
     width = text_width() - 2  # a space and the backslash
     lines = textwrap.wrap(
         line,
@@ -73,7 +73,7 @@ def command(line: str) -> str:
 
 
 def entries(title: str, items: Sequence[tuple[str, str]]) -> str:
-    """Words with their meaning: in two columns, or on a narrow terminal below each other."""
+    """Words and their meanings: in two columns, or one below the other on a narrow terminal."""
     width = text_width()
     beside = min(30, max((len(word) for word, _ in items), default=0) + 4)
     indent = beside if width >= SIDE_BY_SIDE else 6
@@ -89,12 +89,13 @@ def entries(title: str, items: Sequence[tuple[str, str]]) -> str:
 
 
 def open_console(*, stderr: bool = False) -> Console:
-    """A console for stdout or stderr. Its texts are plain; for style give `rich.text.Text`."""
+    """A console for stdout or stderr. Strings are printed as they are; for style, pass a
+    `rich.text.Text`."""
     from rich.console import Console
 
     class Plain(Console):
         def on_broken_pipe(self) -> None:
-            raise  # the BrokenPipeError in hand, of which rich would make an exit with status 1
+            raise  # the current BrokenPipeError; rich would exit with status 1 instead
 
     return Plain(stderr=stderr, markup=False, highlight=False, emoji=False)
 
@@ -106,11 +107,11 @@ def print_table(
     words: Collection[str] = (),
     caption: str | None = None,
 ) -> None:
-    """A table on stdout: names in the first column, numbers to the right in the others.
+    """Print a table: names in the first column, right-aligned numbers in the others.
 
-    `words` are columns of the head that hold words, not numbers. Lines are broken to fit the
-    terminal, but no number is: a table too wide for that has no frames, or is a list, the columns
-    of each row below each other.
+    `words` names the columns that hold words instead of numbers. Words wrap to fit the terminal,
+    numbers never do: if the table is too wide, it loses its frames or becomes a list, with the
+    columns of each row one below the other.
     """
     from rich.table import Table
     from rich.text import Text
@@ -145,13 +146,13 @@ def print_table(
 GAP = 2
 """Spaces between the columns of a table without frames."""
 NARROWEST_NAME = 16
-"""Columns that names and words in a table may be broken to."""
+"""The narrowest width, in columns, to which names and words in a table may be wrapped."""
 
 
 def _least_widths(
     rows: Sequence[Sequence[str]], head: Sequence[str], words: Collection[str]
 ) -> list[int]:
-    """The columns that each needs: for whole numbers, and for names, words and heads in parts."""
+    """The least width of each column: numbers stay whole; names, words and heads may wrap."""
     least = []
     for column, name in enumerate(head):
         longest = max((len(row[column]) for row in rows), default=0)
@@ -164,9 +165,9 @@ def _least_widths(
 def _framed_widths(
     rows: Sequence[Sequence[str]], head: Sequence[str], least: Sequence[int], width: int
 ) -> list[int]:
-    """The columns of a table with frames: those of their cells, the widest narrowed until all fit.
+    """Column widths of a framed table: as wide as the cells, the widest narrowed until all fit.
 
-    rich narrows without a look at what each column needs, and cuts off what is then too wide.
+    rich would narrow columns without regard to what each needs, and cut off what is too wide.
     """
     from rich.cells import cell_len
 
@@ -184,7 +185,7 @@ def _columns(
     least: Sequence[int],
     width: int,
 ) -> list[str]:
-    """A table without frames; what is left of the width goes to the names."""
+    """The lines of a table without frames; spare width goes to the first column."""
     longest = max(len(row[0]) for row in (head, *rows))
     spare = width - sum(least) - GAP * (len(least) - 1)
     widths = [min(longest, least[0] + spare), *least[1:]]
@@ -201,7 +202,7 @@ def _columns(
 
 
 def _list(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
-    """A row after another, each column on a line of its own."""
+    """The lines of a table as a list: row after row, each column on its own line."""
     lines = []
     for row in rows:
         named = zip(head[1:], row[1:], strict=True)
@@ -210,7 +211,7 @@ def _list(rows: Sequence[Sequence[str]], head: Sequence[str]) -> list[str]:
 
 
 def show(result: Mapping[str, object], as_json: bool, in_words: Callable[[], None]) -> int:
-    """Print what a verb found, as one JSON object or in words; its exit status is returned."""
+    """Print a verb's result, as one JSON object or in words; returns the exit status 0."""
     if as_json:
         print(json.dumps(result))
     else:
@@ -242,7 +243,7 @@ def format_flops(value: float) -> str:
 
 
 def _three_digits(value: float) -> float:
-    """As it will be written, before its unit is chosen: 999,700 is 1M, not 1e+03k."""
+    """Round to three digits before a unit is chosen, so that 999,700 is 1M and not 1e+03k."""
     return float(f"{value:.3g}")
 
 

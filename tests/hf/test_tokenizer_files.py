@@ -111,4 +111,4 @@ def test_a_sentencepiece_that_transformers_reads_otherwise_is_named(
     assert load_model(tmp_path / "hf").tokenizer.encode(text) == ours.encode(text)
     alike = all(theirs(t)["input_ids"] == ours.encode(t) for t in texts)
     assert alike == (kind == "bpe")
-    assert ("gives many texts other ids" in capsys.readouterr().err) == (not alike)
+    assert ("encodes many texts differently" in capsys.readouterr().err) == (not alike)

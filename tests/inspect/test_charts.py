@@ -99,7 +99,7 @@ def test_of_each_embedding_is_told_what_the_paper_says_of_it(both: list[Insides]
     """Of the eigenvalues of output embeddings it has a picture alone."""
     said = {p.chart.name: p.caption for chapter in chapters_of(both) for p in chapter.pictures}
     assert "GPT's input embeddings to have the higher condition" in said["input-eigenvalues"]
-    assert "the paper has the picture, and no word" in said["output-eigenvalues"]
+    assert "eigenvalues of output embeddings without comment" in said["output-eigenvalues"]
 
 
 def test_singular_values_are_shown_by_rank_over_the_largest(

@@ -131,7 +131,9 @@ def test_where_there_is_no_factor_it_is_said_who_is_ahead() -> None:
         assert first["which is", ""].endswith("nGPT is behind")
         assert last["which is", ""].endswith("nGPT is ahead")
     assert {row["budgets with a speed-up", ""] for row in cells(result, "speed-up")} == {2}
-    assert any("The median is of the budgets that have one" in note for note in result.notes)
+    assert any(
+        "The median is over the budgets that have a speed-up" in note for note in result.notes
+    )
 
 
 def test_without_gpts_runs_there_is_no_factor() -> None:

@@ -158,7 +158,7 @@ def test_a_run_that_somebody_stopped_is_left_and_not_a_result(tmp_path: Path) ->
     process.send_signal(signal.SIGTERM)
     thread.join(60)
     assert left == [1]
-    assert re.fullmatch(r"long: stopped at \d+%, to go on from there next time", said[-1])
+    assert re.fullmatch(r"long: stopped at \d+%, resumes from there next time", said[-1])
     assert not (tmp_path / "records" / "long").exists()
     assert one.run() == 0
     assert store.has(tmp_path / "records", "long")

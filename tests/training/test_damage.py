@@ -224,7 +224,7 @@ def test_an_extended_run_says_so(
     capsys.readouterr()
     assert main(resume) == 0  # knows of the 16, and does nothing
     said = capsys.readouterr().err
-    assert "all 16 steps were taken before; more are --steps N" in said
+    assert "all 16 steps were taken before; for more, give --steps N" in said
     assert "finished" not in said
     assert len(read_metrics(run / "metrics.jsonl")) == 16
 

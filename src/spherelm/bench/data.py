@@ -1,9 +1,9 @@
 """`spherelm bench data`: the loader on one core, and `prepare` against the bare tokenizer library.
 
 The loader's tokens come from a warm page cache and arrive as int64 tokens and targets. The bare
-library encodes documents that are already in memory and keeps nothing; `prepare` reads the same
-text from a file, tokenizes it, and writes checked shards. The two take turns, so that both meet
-the machine in the same mood, and the best round of each counts.
+library encodes documents that are already in memory and discards the results; `prepare` reads the
+same text from a file, tokenizes it, and writes shards with checksums. The two take turns, so that
+both see the same conditions on the machine, and the best round of each counts.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
 SHAPES = ((256, 64), (1024, 32), (4096, 8))
 """Context and batch size of the loader's rounds."""
 BARE = ("encode_batch", "encode_batch_fast")
-"""The ways the library has to encode many texts; both use its threads."""
+"""The library's methods to encode many texts; both are multithreaded."""
 VOCAB_SIZE = 16384
-"""Of the tokenizer that is trained where none is given."""
+"""Of the tokenizer that is trained if none is given."""
 
 
 @dataclass(frozen=True)
 class _Cost:
-    """Time on the clock, and on the processor: on a machine that does nothing else they agree."""
+    """Wall-clock and CPU time; for one busy core on an otherwise idle machine they agree."""
 
     seconds: float
     cpu_seconds: float
-    """Of this process, its threads and the processes that it waited for."""
+    """Of this process, its threads and the child processes it waited for."""
 
 
 def run(flags: Flags) -> Report:
     """Measure the loader, and `prepare` beside the bare library."""
-    if flags.text is not None:  # what cannot be read is refused before the first round
+    if flags.text is not None:  # unreadable input should fail before the first round
         find_sources([flags.text])
     if flags.tokenizer is not None:
         LibraryTokenizer.load(flags.tokenizer)
@@ -73,8 +73,8 @@ def _machine() -> dict[str, Any]:
 
 
 def measure_loader(seconds: float) -> list[dict[str, Any]]:
-    """Tokens per second of the loader, its thread included, on one core."""
-    split = open_dataset(verify=True).train  # verifying reads all: the page cache is warm
+    """Tokens per second of the loader, including its thread, on one core."""
+    split = open_dataset(verify=True).train  # verifying reads everything, which warms the cache
     rows = []
     with _one_core():
         for context, batch_size in SHAPES:
@@ -127,7 +127,7 @@ def _one_core() -> Iterator[None]:
 
 
 def measure_prepare(flags: Flags) -> dict[str, Any]:
-    """Bytes of text per second of `prepare` and of the library alone, on the same cores."""
+    """Bytes of text per second of `prepare` and of the bare library, on the same cores."""
     workers = flags.workers or available_cores()
     os.environ["RAYON_NUM_THREADS"] = str(workers)  # the library's threads; read once
     with tempfile.TemporaryDirectory() as scratch:
@@ -181,7 +181,7 @@ def _cost(call: Callable[[], object]) -> _Cost:
 
 
 def _bare(tokenizer: LibraryTokenizer) -> Any:
-    """The library's own object, made anew for each round: it has a cache that must not be warm."""
+    """The library's own tokenizer, new for each round so that its cache is not warm."""
     import tokenizers
 
     return tokenizers.Tokenizer.from_str(tokenizer.content)
@@ -201,7 +201,7 @@ def _builtin_documents() -> list[str]:
 
 
 def _documents(path: Path) -> list[str]:
-    """The documents of a text file, as `prepare` finds them."""
+    """The documents of a text file, split as by `prepare`."""
     parts: list[list[str]] = []
     for source in find_sources([str(path)]):
         for piece in source.pieces(Position()):

@@ -1,9 +1,9 @@
-"""`spherelm bench decode`: tokens per second of generation and time to the first, GPT beside nGPT.
+"""`spherelm bench decode`: tokens per second and time to the first token, GPT beside nGPT.
 
     spherelm bench decode --size 0.5b-1k
 
-A token of one sequence needs all weights but the input embedding's once, so the memory's speed sets
-a bound: bytes of weights over the speed of a copy, measured in the same run.
+A token of one sequence needs every weight once, except the input embedding, so memory speed sets a
+bound: bytes of weights divided by the speed of a copy, which is measured in the same run.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class DecodeResult:
     mode: Mode
     batch: int
     tokens_per_s: float
-    """Steps a second times sequences."""
+    """Steps per second times sequences."""
     step_ms: float
     weight_bytes: int
-    """Read for every step."""
+    """Bytes read in every step."""
     bound_step_ms: float
-    """weight_bytes at the speed of a copy."""
+    """The time to read weight_bytes at the speed of a copy."""
     first_token_ms: dict[int, float]
-    """By length of the prompt."""
+    """By prompt length."""
 
     @property
     def share_of_bound(self) -> float:
@@ -120,7 +120,7 @@ def measure(
 
 
 def weight_bytes(engine: Engine) -> int:
-    """Bytes of all that a step reads: every tensor but the input embedding."""
+    """Bytes that a step reads: every tensor except the input embedding."""
     folded = engine.model
     read = [folded.output_embedding(folded.dtype), folded.final_norm and folded.final_norm.gain]
     for block in folded.layers:
@@ -130,7 +130,7 @@ def weight_bytes(engine: Engine) -> int:
 
 
 def _seconds(engine: Engine, batch: int, prompt: int, new: int, repeats: int) -> float:
-    """The median time of a generation, from prompts on the host to tokens on the host."""
+    """The median time of one generation, from prompts on the host to tokens on the host."""
     vocabulary = engine.model.config.vocab_size
     prompts = [[(7 * i + row) % vocabulary for i in range(prompt)] for row in range(batch)]
 

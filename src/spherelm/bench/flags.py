@@ -1,4 +1,4 @@
-"""Flags of the benchmarks; apart, so that their help needs no torch."""
+"""Flags of the benchmarks, in a module of their own so that their help needs no torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ StepMode = Literal["kernels", "fp8", "kernels-eager", "compiled", "compiled-mode
 DecodeMode = Literal["fused", "compiled", "graph", "eager"]
 
 SEQUENCE = 1024
-"""Tokens of a sequence whose operations are timed alone."""
+"""Sequence length in tokens where operations are timed alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class DeviceFlags(BenchFlags):
     device: str = "auto"
     """cpu, cuda, or auto for the fastest there is."""
     repeats: int = 20
-    """How many runs are timed, after some that are not."""
+    """How many repetitions are timed, after some warm-up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,11 +58,11 @@ class StepFlags(ArchFlags):
     """Time, throughput and memory of a training step, GPT beside nGPT."""
 
     sizes: tuple[str, ...] = ()
-    """Presets without their gpt- or ngpt-, such as 0.5b-1k. Unset: 0.5b-1k on CUDA, else nano."""
+    """Presets without gpt- or ngpt-, such as 0.5b-1k. Unset: 0.5b-1k on CUDA, else nano."""
     modes: tuple[StepMode, ...] = ()
-    """Ways to execute them. Unset: kernels, compiled and reference on CUDA, else reference."""
+    """Ways to execute a step. Unset: kernels, compiled and reference on CUDA, else reference."""
     tokens: int | None = None
-    """Tokens a step. Unset: 32768 on CUDA, else the preset's."""
+    """Tokens per step. Unset: 32768 on CUDA, else the preset's."""
     attention: AttentionBackend = "auto"
     """Which attention to use; auto takes the fastest that applies."""
     cuda_graphs: bool = True
@@ -74,8 +74,8 @@ class KernelsFlags(DeviceFlags):
     """Time of each fused operation: kernel beside plain PyTorch, eager and compiled."""
 
     tokens: int | None = None
-    """Tokens of the batch, in sequences of 1024, or in a shorter one. Unset: 32768 on CUDA, else
-    1024."""
+    """Tokens of the batch, in sequences of 1024 or in a single shorter one. Unset: 32768 on CUDA,
+    else 1024."""
     d_model: int | None = None
     """Width of the model, in heads of 64. Unset: 1024 on CUDA, else 128."""
 
@@ -91,19 +91,19 @@ class KernelsFlags(DeviceFlags):
 
 @dataclass(frozen=True)
 class DecodeFlags(ArchFlags):
-    """Speed of generation against the bound that the memory sets, GPT beside nGPT."""
+    """Speed of generation against the bound set by memory speed, GPT beside nGPT."""
 
     size: str | None = None
-    """A preset without its gpt- or ngpt-. Unset: 0.5b-1k on CUDA, else nano."""
+    """A preset without gpt- or ngpt-. Unset: 0.5b-1k on CUDA, else nano."""
     modes: tuple[DecodeMode, ...] = ()
-    """As a CUDA graph: our kernels (fused), torch.compile (compiled), plain PyTorch (graph); eager:
-    plain PyTorch as it is. Unset: the first three on CUDA, else eager."""
+    """As a CUDA graph: our kernels (fused), torch.compile (compiled), plain PyTorch (graph); no
+    graph: plain PyTorch (eager). Unset: the first three on CUDA, else eager."""
     batch: int = 1
     """Sequences at once."""
     new: int = 256
     """Tokens to add."""
     prompt: int = 128
-    """Tokens of the prompt they are added to."""
+    """Length in tokens of the prompt they are added to."""
     prompts: tuple[int, ...] = (1024, 8192)
     """Lengths of prompts for the time to the first token."""
     repeats: int = 5
@@ -111,7 +111,7 @@ class DecodeFlags(ArchFlags):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_int("--new", self.new, at_least=2)  # the first token and the others are told apart
+        require_int("--new", self.new, at_least=2)  # the first token is timed apart from the others
 
 
 @dataclass(frozen=True)
@@ -125,21 +125,21 @@ class DataFlags(BenchFlags):
     seconds: float = 2.0
     """Time of each round of the loader."""
     rounds: int = 3
-    """Rounds of tokenizing, of which the best counts."""
+    """Rounds of tokenizing; the best one counts."""
     workers: int | None = None
     """Processes of `prepare` and threads of the library. Unset: all cores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoundingFlags(BenchFlags):
-    """Shares of zeros and of largest numbers among the operands of eight-bit products."""
+    """Shares of numbers that rounding to eight bits turns into zero or the largest value."""
 
     models: tyro.conf.Positional[tuple[str, ...]]
-    """Runs, or checkpoints of one."""
+    """Runs or checkpoints."""
     data: str | None = None
     """Tokens to compute with. Unset: the run's own validation data."""
     sequences: int = 8
-    """How many sequences, in one batch."""
+    """Sequences in the batch."""
     device: str = "auto"
     """cpu, cuda, or auto for the fastest there is."""
 

@@ -1,7 +1,7 @@
-"""The kernels of eight-bit products, each alone, beside the time that its bytes take.
+"""Each kernel for eight-bit products alone, compared with the time that moving its bytes takes.
 
-Part of `spherelm bench kernels` where the GPU has such products. Inputs are those of one layer; the
-floor is the bytes that must move over the speed at which this GPU copies.
+Part of `spherelm bench kernels` if the GPU supports such products. Inputs have the sizes of one
+layer; the floor is the bytes that must move divided by the GPU's copy speed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spherelm.ops.eight_bits import E4M3, E5M2
 
 @dataclass(frozen=True)
 class Fp8Result:
-    """Milliseconds of one kernel, and of a copy of as many bytes."""
+    """Milliseconds of one kernel, and of copying as many bytes."""
 
     kernel: str
     ms: Timing
@@ -47,7 +47,7 @@ def cases(
 
     F, K, T = 4 * D, 64, min(N, SEQUENCE)
     H = D // K
-    row = 2 * N * D  # bytes of (N, D) in bfloat16, or in eight bits both ways round
+    row = 2 * N * D  # bytes of (N, D) in bfloat16, or in eight bits together with its transpose
 
     def stream(*shape: int) -> Tensor:
         return torch.randn(*shape, device=device, dtype=torch.bfloat16)
@@ -101,7 +101,7 @@ def cases(
 
 
 def fp8_table(results: list[Fp8Result]) -> Table:
-    """The times beside their floors."""
+    """A table of the times and their floors."""
     rows = [
         [r.kernel, str(r.ms), f"{r.floor_ms:.3f}", f"{r.ms.median / r.floor_ms:.2f}"]
         for r in results

@@ -1,9 +1,9 @@
-"""`spherelm bench kernels`: each operation alone, forward and backward, in three executions.
+"""`spherelm bench kernels`: each operation alone, forward and backward, executed in three ways.
 
     spherelm bench kernels
 
-The bytes are the fewest that must move through memory, each input read once and each result written
-once; over the time they say how far an operation is from the memory's own speed.
+The bytes are the fewest that must move through memory, with each input read and each result written
+once; divided by the time, they show how close an operation comes to the memory's speed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Case:
 
 @dataclass(frozen=True)
 class KernelResult:
-    """Milliseconds of forward and backward together; None where an execution does not exist."""
+    """Milliseconds of forward and backward together; None if there is no such execution."""
 
     operation: str
     reference: Timing
@@ -69,7 +69,7 @@ def run(flags: Flags) -> Report:
 
 
 def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
-    """Time every case; on a CPU there is the reference alone."""
+    """Time every case; on a CPU only the reference."""
     on_cuda = device.type == "cuda"
     results = []
     for name, case in _cases(flags, device).items():
@@ -89,7 +89,7 @@ def measure_kernels(flags: Flags, device: torch.device) -> list[KernelResult]:
 
 
 def _forth_and_back(operation: Callable[..., Any], inputs: list[Tensor]) -> Callable[[], object]:
-    """Forward and backward of an operation, the same gradients coming in every time."""
+    """Forward and backward of an operation, with the same incoming gradients every time."""
     trained = [x for x in inputs if x.requires_grad]
     grads: list[Tensor] = []
 

@@ -1,4 +1,4 @@
-"""What a benchmark found: numbers for a machine, tables for a reader, and what it ran on."""
+"""The result of a benchmark: numbers as JSON, tables for a reader, and what it ran on."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Report:
 
 
 def measuring(what: str) -> None:
-    """Say what is under way: a benchmark takes minutes before it has a table."""
+    """Say what is being measured, as it may take minutes until there is a table."""
     print(f"measuring {what}", file=sys.stderr)
 
 

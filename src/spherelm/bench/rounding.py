@@ -2,10 +2,10 @@
 
     spherelm bench rounding runs/x runs/x/checkpoints/step_500
 
-Takes a trained model and its data through a forward and a backward pass as `train.precision = fp8`
-computes them, and counts for each operand of each product the share of numbers that became zero and
-of those that became the largest of the format. It does so twice and counts the second time, when
-gradients have scales of their own. Without a GPU the products are simulated.
+Runs a forward and a backward pass of a trained model on its data, as with `train.precision = fp8`,
+and counts for each operand of each product the share of numbers that became zero and the share that
+became the format's largest value. Two passes are run and the second is counted, because only then
+are the gradients' scales known. Without a GPU the products are simulated.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OPERANDS = ("input", "matrix", "gradient")
 
 @dataclass(frozen=True)
 class Share:
-    """What became of one operand of one kind of product, over all layers."""
+    """How rounding affected one operand of one kind of product, over all layers."""
 
     model: str
     product: str
@@ -40,9 +40,9 @@ class Share:
     zero: float
     """Share of numbers that are 0 in eight bits."""
     largest: float
-    """Share of those that are the largest of the format: too large, or just so."""
+    """Share of numbers that are the format's largest value, whether clipped or exact."""
     zero_worst: float
-    """The first share in the layer where it is the largest."""
+    """The largest `zero` of any single layer."""
 
 
 def run(flags: Flags) -> Report:
@@ -50,7 +50,7 @@ def run(flags: Flags) -> Report:
     device = choose_device(flags.device, "--device")
     if device.type == "cuda":
         check_fp8(device, "bench rounding on a GPU", "--device cpu")
-    models = {name: find_saved(name) for name in flags.models}  # all, before the first is read
+    models = {name: find_saved(name) for name in flags.models}  # find all before reading the first
     found = {name: count(name, saved, flags, device) for name, saved in models.items()}
     columns = ["", "operand", "zeros", "in the worst layer", "largest"]
     tables = [
@@ -89,7 +89,7 @@ def count(name: str, saved: Saved, flags: Flags, device: torch.device) -> list[S
 
 
 def shares_of(model: Transformer, batch: Batch, name: str) -> list[Share]:
-    """The shares of a model on a batch, of a second pass over it."""
+    """The shares of a model in its second pass over a batch."""
     parts = held_by(model)
     seen: dict[tuple[str, str], dict[str, list[Tensor]]] = {}
 

@@ -1,4 +1,4 @@
-"""Where the time of a step goes: the profiler's kernels, gathered into a few named parts."""
+"""Where the time of a step goes: the profiler's kernels, grouped into a few named parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from operator import attrgetter
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-# The first pattern that is found in a kernel's name decides; the names of our own come first.
+# The first pattern found in a kernel's name decides; those of our own kernels come first.
 _PARTS = {
     "residual update": r"residual_",
     "RMSNorm": r"rms_norm",
@@ -26,9 +26,9 @@ _PARTS = {
 
 
 def shares(work: Callable[[], object], device: torch.device, repeats: int = 3) -> dict[str, float]:
-    """Milliseconds of each part in one run of `work`; a part that took no time is left out.
+    """Milliseconds of each part in one run of `work`; parts that took no time are left out.
 
-    On CUDA `idle` is the time between the first and the last kernel in which none ran.
+    On CUDA `idle` is the time between the first and the last kernel during which none ran.
     """
     on_cuda = device.type == "cuda"
     activity = ProfilerActivity.CUDA if on_cuda else ProfilerActivity.CPU
@@ -51,7 +51,7 @@ def shares(work: Callable[[], object], device: torch.device, repeats: int = 3) -
 
 
 def part_of(kernel: str) -> str:
-    """The part that a kernel belongs to, by its name."""
+    """The part that a kernel belongs to, judged by its name."""
     for part, pattern in _PARTS.items():
         if re.search(pattern, kernel, re.IGNORECASE):
             return part

@@ -6,8 +6,8 @@ Forward, backward, clipping and optimizer, in one process on the same random tok
 
     kernels         our Triton kernels, blocks compiled, passes as CUDA graphs: what `spherelm
                     train` runs on CUDA
-    fp8             the same with the products of blocks in eight bits: train.precision = fp8
-    kernels-eager   as kernels, without torch.compile
+    fp8             the same with the blocks' products in eight bits: train.precision = fp8
+    kernels-eager   like kernels, without torch.compile
     compiled        plain PyTorch, torch.compile on the blocks, torch's fused AdamW
     compiled-model  plain PyTorch, torch.compile on the whole model, torch's fused AdamW
     reference       plain PyTorch, not compiled: what runs on a CPU
@@ -54,16 +54,16 @@ PEAK_FLOPS = {
     "H100": 989e12,
     "A100": 312e12,
 }
-"""Dense bf16 FLOP/s by the datasheets, by what is in a GPU's name: what MFU is a share of."""
+"""Dense bf16 FLOP/s from the datasheets, by a part of the GPU's name; MFU is relative to these."""
 _TURNS = 4
 
 OURS = ("kernels", "fp8", "kernels-eager")
-"""Modes with our kernels."""
+"""Modes that use our kernels."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """What was measured of one model in one mode."""
+    """Measurements of one model in one mode."""
 
     size: str
     arch: Arch
@@ -71,14 +71,14 @@ class StepResult:
     tokens: int
     step_ms: Timing
     first_step_s: float
-    """Seconds until the first step was done: compilation."""
+    """Seconds that the first step took, mostly for compilation."""
     peak_gib: float | None
-    """The most memory that tensors took on the device; unknown on a CPU."""
+    """Peak memory of tensors on the device; unknown on a CPU."""
     tflops: float
     mfu: float | None
-    """The share of the device's peak; None where that is not known."""
+    """The share of the device's peak; None if that is unknown."""
     parts_ms: dict[str, float]
-    """Milliseconds of the device by part, from a profile of further steps."""
+    """Milliseconds on the device by part, from a profile of further steps."""
 
     @property
     def tokens_per_s(self) -> float:
@@ -107,13 +107,13 @@ def run(flags: Flags) -> Report:
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """Dense bf16 FLOP/s of a device; None where we do not know them."""
+    """Dense bf16 FLOP/s of a device; None if unknown."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
     return next((peak for part, peak in PEAK_FLOPS.items() if part in name), None)
 
 
 def _tables(results: Sequence[StepResult]) -> list[Table]:
-    """Steps side by side, and the time of their parts."""
+    """A table of step times side by side, and one of the times of their parts."""
     by_name = {(r.size, r.mode, r.arch): r for r in results}
 
     def ratio(r: StepResult, mode: Mode, arch: Arch) -> str:
@@ -151,9 +151,9 @@ def _tables(results: Sequence[StepResult]) -> list[Table]:
 def measure_steps(
     size: str, runs: dict[Arch, RunConfig], mode: Mode, flags: Flags, device: torch.device
 ) -> list[StepResult]:
-    """Build the models of one size, run them by turns, and leave nothing behind.
+    """Build the models of one size, time them in turns, and free their memory.
 
-    They take turns because a device gets warm, and then slower, while it is measured.
+    They take turns because a device warms up, and so slows down, while it is measured.
     """
     torch.compiler.reset()
     ops = Choice("auto" if mode in OURS else "reference", flags.attention, fp8=mode == "fp8")
@@ -196,7 +196,7 @@ def measure_steps(
 
 
 class _Built:
-    """A step that has run a few times: compiled, and its memory known."""
+    """A step that has run a few times, so that it is compiled and its memory known."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ def training_step(
 
 
 def _our_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
-    """The optimizer and the recipes of the run, as training has them."""
+    """The optimizer and the recipes of the run, as in training."""
     optimizer = build_optimizer(run, model)
     params = list(model.parameters())
 
@@ -286,7 +286,7 @@ def _our_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
 
 
 def _plain_update(model: Transformer, run: RunConfig) -> Callable[[], None]:
-    """What one would write without us: torch's fused AdamW, its clipping, and `retract_`."""
+    """What one would write in plain PyTorch: fused AdamW and clipping, plus `retract_`."""
     groups = parameter_groups(model, run.optim.weight_decay)
     optimizer = torch.optim.AdamW(groups, lr=run.optim.lr, fused=True)
     attach_retraction(optimizer, model)

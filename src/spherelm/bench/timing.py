@@ -1,4 +1,4 @@
-"""Time of repeated work: medians with spread, on a device that works asynchronously or a CPU."""
+"""Time repeated work, as medians with spread, on a CPU or an asynchronous device."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Timing:
 def measure(
     work: Callable[[], object], device: torch.device, repeats: int, warmup: int = 2
 ) -> Timing:
-    """Time `repeats` repetitions after some that do not count."""
+    """Time `repeats` repetitions after `warmup` others."""
     return Timing.of(milliseconds(work, device, repeats, warmup))
 
 
 def copy_speed(device: torch.device, repeats: int = 10) -> float:
-    """Bytes a second that a large copy reads and writes: 1 GiB on a GPU."""
+    """Bytes per second that a large copy (1 GiB on a GPU) reads and writes."""
     numbers = 1 << (28 if device.type == "cuda" else 24)
     source = torch.ones(numbers, dtype=torch.float32, device=device)
     target = torch.empty_like(source)
@@ -59,7 +59,7 @@ def milliseconds(
             work()
             times.append((time.perf_counter() - start) * 1e3)
         return times
-    # Events between repetitions, and no waiting before them: as in training, the host is ahead.
+    # Events between repetitions, without waiting, so that the host runs ahead as in training.
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     marks[0].record()
     for mark in marks[1:]:

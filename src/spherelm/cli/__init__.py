@@ -1,9 +1,9 @@
 """The command line: `spherelm VERB ...`, each verb a module of this package.
 
-Nothing heavy is imported until a verb needs it, so that `spherelm --help` is instant. A mistake of
-the user's, a full disk or too little memory ends in one line on stderr and exit status 2; a loss
-that is not finite in status 3; Ctrl-C in status 130. Output that nobody reads any more, as after
-`| head`, ends the program with status 0; a training goes on without its lines.
+Nothing heavy is imported until a verb needs it, so `spherelm --help` is instant. A user's mistake,
+a full disk or a shortage of memory prints one line on stderr and exits with status 2; a loss that
+is not finite exits with 3, Ctrl-C with 130. When nobody reads the output any more, as after
+`| head`, the program exits with 0, but a training run continues silently.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ VERBS = {
 }
 
 FOR_MANY = ("train",)
-"""Verbs that several processes of a launcher such as torchrun run together."""
+"""Verbs that may run in several processes, started by a launcher such as torchrun."""
 
 PATIENCE = 5.0
-"""Seconds in which a launcher such as torchrun ends the other processes when one has failed."""
+"""Seconds within which a launcher such as torchrun kills the other processes when one fails."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one verb; the exit status is returned.
+    """Run one verb and return the exit status.
 
-    Without arguments it is the program itself: those of the command line, and the streams and
-    signals of a process of its own.
+    Called without arguments it is the whole program: it reads sys.argv and sets up the process's
+    streams and signals.
     """
     if argv is not None:
         return _guarded(argv)
@@ -55,22 +55,22 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return _guarded(sys.argv[1:])
     finally:
-        process.ignore_interrupts()  # all is done but the end of Python itself
+        process.ignore_interrupts()  # only Python's own shutdown is left
 
 
 def _guarded(argv: list[str]) -> int:
-    """Run one verb; whatever a user can cause ends in one line. The rest is a bug."""
+    """Run one verb; any failure a user can cause prints one line. Anything else is a bug."""
     try:
         try:
             return _run(argv)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # a full disk or a closed pipe shows here, not at Python's end
+                sys.stdout.flush()  # so a full disk or a closed pipe raises here, not at shutdown
     except UserError as error:
         return _say(error)
     except KeyboardInterrupt:
         return complain("interrupted", 130) if launcher.is_first() else 130
-    except BrokenPipeError:  # the reader of our output, such as `head`, has gone
+    except BrokenPipeError:  # whoever read our output, such as `head`, has exited
         process.discard_output()
         return 0
     except OSError as error:
@@ -84,7 +84,7 @@ def _guarded(argv: list[str]) -> int:
 
 def _run(argv: list[str]) -> int:
     if {"-h", "--help"} & {*argv} and not launcher.is_first():
-        return 0  # one page is enough
+        return 0  # the first process prints the page
     if argv[0:1] == ["help"] and len(argv) == 2:
         argv = [argv[1], "--help"]
     if not argv or argv[0] in ("-h", "--help", "help"):
@@ -114,7 +114,7 @@ def _run(argv: list[str]) -> int:
 
 
 def complain(message: str, status: int = 2) -> int:
-    """Say what was wrong in one line, whatever names it quotes; returns the exit status."""
+    """Print an error on one line, escaping whatever is not printable; returns the exit status."""
     line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(message.split("\n")))
     with contextlib.suppress(OSError):
         print(f"spherelm: {line}", file=sys.stderr, flush=True)
@@ -122,7 +122,7 @@ def complain(message: str, status: int = 2) -> int:
 
 
 def _of_the_system(error: OSError) -> str:
-    """A full disk, a name too long, a folder that may not be written: what, and where."""
+    """What the operating system refused, and where: a full disk, a long name, no permission."""
     reason = error.strerror or str(error) or type(error).__name__
     if error.filename is None:
         return f"cannot read or write: {reason}"
@@ -131,7 +131,7 @@ def _of_the_system(error: OSError) -> str:
 
 
 def _of_memory(error: Exception) -> str | None:
-    """A shortage of memory in one line; None for what is something else."""
+    """One line about a shortage of memory; None if the error is something else."""
     reason = str(error).split("\n")[0]
     shortages = ("can't allocate memory", "out of memory", "not enough memory", "size calculation")
     if not isinstance(error, MemoryError) and not any(words in reason for words in shortages):
@@ -144,8 +144,8 @@ def _of_memory(error: Exception) -> str | None:
 def _say(error: UserError) -> int:
     """Print an error once, however many processes a launcher has started.
 
-    Where all raise it alike the first speaks for them. Another process with an error of its own
-    waits: if the first has the same one, the launcher ends us meanwhile; if not, it must be said.
+    If every process raises it, the first prints it. Any other process waits: if the first fails
+    too, the launcher kills us in the meantime; if it does not, the error is ours alone to print.
     """
     if launcher.is_first():
         return complain(str(error), error.exit_status)

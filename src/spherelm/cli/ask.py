@@ -1,4 +1,4 @@
-"""Prompts typed one after another on a terminal: each is answered as it is written."""
+"""Interactive prompts on a terminal, answered one at a time."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ MARK = "> "
 
 
 def is_terminal() -> bool:
-    """Whether somebody sits there who types and reads."""
+    """Whether stdin and stdout are both a terminal, so that somebody can type and read."""
     streams = (sys.stdin, sys.stdout)
     return all(s is not None and not s.closed and s.isatty() for s in streams)
 
 
 def ask(answer: Callable[[str, int], None]) -> None:
-    """Ask for prompts until Ctrl-D, and hand each to `answer` with its number, from 0.
+    """Ask for prompts until Ctrl-D, and pass each to `answer` with its number, from 0.
 
-    Ctrl-C ends an answer, or drops what was typed so far, and not the program. Where Python has
-    `readline`, the line can be edited and the arrow keys bring back what was typed before.
+    Ctrl-C stops an answer or discards the line being typed, but does not end the program. Where
+    Python has `readline`, lines can be edited and the arrow keys recall earlier ones.
     """
     with contextlib.suppress(ImportError):
-        import readline  # noqa: F401 - `input` uses it as soon as it is there
+        import readline  # noqa: F401 - importing it is enough for `input` to use it
     print("Type a prompt. Ctrl-C stops an answer, Ctrl-D ends.", file=sys.stderr, flush=True)
     number = 0
     while True:
@@ -38,7 +38,7 @@ def ask(answer: Callable[[str, int], None]) -> None:
         except KeyboardInterrupt:
             print()
             continue
-        except UserError as error:  # such as a prompt that is too long for the memory
+        except UserError as error:  # such as a prompt too long for the memory
             complain(str(error))
             continue
         number += 1

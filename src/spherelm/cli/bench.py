@@ -1,4 +1,4 @@
-"""`spherelm bench WHAT`: speed of a step, of kernels, decoding and data; what eight bits lose."""
+"""`spherelm bench WHAT`: the speed of steps, kernels, decoding and data; what FP8 rounds away."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BENCHMARKS: dict[str, type[flags.BenchFlags]] = {
     "data": flags.DataFlags,
     "rounding": flags.RoundingFlags,
 }
-"""Each has a module of `spherelm.bench` with `run(flags)` that gives a `Report`."""
+"""Each is a module of `spherelm.bench` whose `run(flags)` returns a `Report`."""
 
 
 def main(argv: list[str]) -> int:
@@ -28,7 +28,7 @@ def main(argv: list[str]) -> int:
     if what not in BENCHMARKS:
         raise UserError(f"there is no benchmark {what!r}; {nearest(what, BENCHMARKS)}")
     parsed = parse(BENCHMARKS[what], rest, f"bench {what}")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # torch's profiler says when it starts and stops
+    os.environ.setdefault("KINETO_LOG_LEVEL", "6")  # or torch's profiler logs every start and stop
     importlib.import_module(f"spherelm.bench.{what}").run(parsed).print(parsed.json)
     return 0
 

@@ -24,7 +24,7 @@ class CompareFlags:
     """Train GPT and nGPT on the same tokens and see how many fewer nGPT needs.
 
     Both get the same data in the same order; every field of the training loop and of the data is a
-    flag and holds for both.
+    flag and applies to both.
 
         spherelm compare --out runs/demo
     """

@@ -42,23 +42,23 @@ class EvalFlags(ModelsFlags):
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Run directories (their newest checkpoints), checkpoints, or exported folders."""
     text: tuple[str, ...] = ()
-    """Texts, each a column of the table: files (.txt, .jsonl, .parquet and others, also as .gz,
+    """Texts, one column of the table each: files (.txt, .jsonl, .parquet and others, also as .gz,
     .bz2, .xz or .zst), folders of such files, or - for stdin. Unset: the validation set of the
     run's data."""
     metric: Metric = "bits-per-byte"
-    """What the table shows where there are several texts. Loss and perplexity are per token: they
-    compare between models of one tokenizer only."""
+    """What the table shows if there are several texts. Loss and perplexity are per token, so they
+    are comparable only between models with the same tokenizer."""
     field: str = "text"
     """Field or column that holds the text in .jsonl and .parquet files."""
     data: str | None = None
-    """A folder of the run's data, where it has moved; tokens of another tokenizer are refused."""
+    """The folder of the run's data, if it has moved; tokens of another tokenizer are refused."""
     context: int | None = None
-    """Tokens the model sees at once. Unset: those it was trained with."""
+    """Tokens the model sees at once. Unset: as many as in training."""
     batch_size: int = 8
     """Windows in a forward pass."""
 
     def open_at_length(self, saved: Saved) -> tuple[Transformer, AbstractContextManager[object]]:
-        """The model, ready for as many tokens as it is to see."""
+        """The model, with its context extended to --context if that is given."""
         model, precision = self.open(saved)
         if self.context is not None:
             model.extend_context(self.context)
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
 
     flags.execution()
     texts = read_texts(flags.text, flags.field)
-    for run in flags.runs[1:]:  # all are looked at before minutes are spent on the first
+    for run in flags.runs[1:]:  # a mistake in any run should show before the first takes minutes
         reading(run, lambda saved: _check(saved, flags))
     results: list[dict[str, Any]] = []
     tokenizers: list[Tokenizer] = []
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
 
 
 def _check(saved: Saved, flags: EvalFlags) -> None:
-    """Refuse a model that cannot read the texts, or whose data is not there."""
+    """Refuse a model without a tokenizer for the texts, or whose validation data is missing."""
     from spherelm.saved import find_tokenizer, open_own_data
 
     if flags.text:
@@ -107,8 +107,8 @@ def _check(saved: Saved, flags: EvalFlags) -> None:
 def _measure(
     saved: Saved, texts: list[NamedText], flags: EvalFlags
 ) -> tuple[list[dict[str, Any]], Tokenizer | None]:
-    """What one model makes of every text, and the tokenizer they were read with; or of the
-    validation set, which is tokens already."""
+    """One model's results on every text and the tokenizer used; without texts, its result on the
+    validation set, which is already tokens."""
     if not texts:
         return [{"checkpoint": saved.folder.name, **_on_validation(saved, flags)}], None
 
@@ -143,7 +143,7 @@ def _measure(
 
 
 def _say(flags: EvalFlags, saved: Saved, text: str, loss: float) -> None:
-    """Progress, where there is more than one thing to wait for."""
+    """Print progress if there are several results to wait for."""
     if len(flags.runs) * len(flags.text) > 1:
         print(f"{saved.run_root} on {text}: loss {loss:.4f}", file=sys.stderr, flush=True)
 
@@ -181,7 +181,7 @@ def _on_validation(saved: Saved, flags: EvalFlags) -> dict[str, Any]:
 
 
 def _what_was_read(result: dict[str, Any]) -> str:
-    """The text, or which part of which validation set."""
+    """The name of the text, or which part of which validation set."""
     if "sequences" not in result:
         return str(result["text"])
     read, there_are = result["sequences"], result["sequences_there_are"]
@@ -194,13 +194,13 @@ def _what_was_read(result: dict[str, Any]) -> str:
 
 
 NUMBERS = {"loss": 4, "perplexity": 4, "bits_per_byte": 4, "tokens": 0}
-"""Of one text, and their digits behind the point."""
+"""The numbers reported for one text, with their decimal places."""
 
 
 def _print(results: list[dict[str, Any]], flags: EvalFlags, alike: bool) -> None:
-    """One table: a row for each model; a column for each text, or for each number of one.
+    """One table: a row per model; a column per text or, for a single text, per number.
 
-    `alike` says whether all models have one tokenizer.
+    `alike` says whether all models share one tokenizer.
     """
     note = (
         None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spherelm.eval.loss import Evaluation
 
 DIGITS = {"perplexity": 2, "bits-per-byte": 4}
-"""Behind the point."""
+"""Decimal places."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,10 +38,10 @@ class LengthFlags(ModelsFlags):
     lengths: tuple[int, ...] = (1024, 2048, 4096, 8192, 16384, 32768)
     """Lengths in tokens; each must divide the longest."""
     limit: int | None = None
-    """Books to use at most."""
+    """Use at most this many books."""
     metric: Literal["perplexity", "bits-per-byte"] = "perplexity"
     """What the table and the picture show. Perplexity is per token: runs with different tokenizers
-    compare by bits per byte alone (lengths still count each run's own tokens)."""
+    are comparable only by bits per byte (lengths still count each run's own tokens)."""
     out: str | None = None
     """A folder for length.json and length.png."""
 
@@ -64,7 +64,7 @@ def _measure(flags: LengthFlags) -> int:
     from spherelm.plots import png
     from spherelm.saved import find_saved, find_tokenizer, reading
 
-    # Every run is looked at before minutes are spent on the first.
+    # Check every run before spending minutes on the first.
     saved = [find_saved(run) for run in flags.runs]
     tokenizers = [find_tokenizer(found, flags.tokenizer) for found in saved]
     if flags.metric == "perplexity":
@@ -102,7 +102,7 @@ def _measure(flags: LengthFlags) -> int:
 
 
 def _refuse_several_tokenizers(runs: tuple[str, ...], tokenizers: list[Tokenizer]) -> None:
-    """Perplexity is per token: between models with other tokens it says nothing."""
+    """Refuse models with different tokenizers: their perplexities per token cannot be compared."""
     from spherelm.data.tokenizer import same_ids
 
     for run, tokenizer in zip(runs, tokenizers, strict=True):
@@ -115,7 +115,7 @@ def _refuse_several_tokenizers(runs: tuple[str, ...], tokenizers: list[Tokenizer
 
 
 def _report(run: str, metric: Metric, length: int, evaluation: Evaluation) -> None:
-    """Progress, in what the table will show."""
+    """Print progress, in the metric that the table will show."""
     value = evaluation.perplexity if metric == "perplexity" else evaluation.bits_per_byte or 0.0
     said = f"{metric.replace('-', ' ')} {value:.{DIGITS[metric]}f}"
     print(f"{run}: {length:,} tokens, {said}", file=sys.stderr)

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TaskFlags(ModelsFlags):
-    """ARC-Easy, HellaSwag, WinoGrande, WSC273, LAMBADA, their average, and WMT14 fr-en, of one
-    model or of several in one table.
+    """ARC-Easy, HellaSwag, WinoGrande, WSC273, LAMBADA, their average, and WMT14 fr-en, for one
+    model or several in one table.
 
     Prompts and metrics are those of lm-evaluation-harness.
 
@@ -36,15 +36,15 @@ class TaskFlags(ModelsFlags):
     runs: tyro.conf.Positional[tuple[str, ...]]
     """Run directories (their newest checkpoints), checkpoints, or exported folders."""
     tasks: str = "paper"
-    """Tasks divided by commas, such as lambada_openai,wsc273; paper means all six."""
+    """Tasks separated by commas, such as lambada_openai,wsc273; paper means all six."""
     data: str | None = None
     """A folder with the tasks' files. Unset: from the Hugging Face hub."""
     limit: int | None = None
-    """Examples of each task at most; for a quick look, not for results."""
+    """Use at most this many examples of each task: for a quick look, not for results."""
     batch_size: int = 16
     """Questions answered together."""
     out: str | None = None
-    """A folder for tasks.json and the answers so far: run again to continue where it stopped."""
+    """A folder for tasks.json and the answers so far: run it again to continue where it stopped."""
 
 
 def main(argv: list[str]) -> int:
@@ -86,7 +86,7 @@ def _report(run: str, scores: list[TaskScore], environment: dict[str, Any]) -> d
 
 
 def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None) -> None:
-    """Find the models and read every question before the first minute is spent on answers."""
+    """Find all models and read all questions, so that mistakes show before any answering begins."""
     from spherelm.saved import find_saved, find_tokenizer
 
     if data is not None:
@@ -104,7 +104,7 @@ def _check_questions(flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path 
 def _measure(
     run: str, flags: TaskFlags, tasks: tuple[PaperTask, ...], data: Path | None
 ) -> tuple[list[TaskScore], dict[str, Any]]:
-    """The scores, and what it takes to measure them again: versions, precision, batches."""
+    """The scores, and what is needed to reproduce them: versions, precision, batch size."""
     from spherelm.bench.report import environment
     from spherelm.eval.answers import Answers
     from spherelm.eval.harness import evaluate_task, harness_model
@@ -150,7 +150,7 @@ def _journal(out: str | None, saved: Saved, dtype: torch.dtype) -> Journal:
 
 
 def _print(scores: dict[str, list[TaskScore]]) -> None:
-    """A row for each model, a column for each metric of each task; one model with its errors."""
+    """Print a row per model and a column per metric of each task, with standard errors."""
     from spherelm.eval.harness import average_accuracy
 
     any_run = next(iter(scores.values()))
@@ -173,7 +173,7 @@ def _print(scores: dict[str, list[TaskScore]]) -> None:
 
 
 def _cell(score: TaskScore, metric: str) -> str:
-    """The value with its standard error; nothing for that error itself."""
+    """The value with its standard error; empty if `metric` is itself a standard error."""
     if metric.endswith("_stderr"):
         return ""
     error = score.metrics.get(f"{metric}_stderr")

@@ -44,11 +44,11 @@ def main(argv: list[str]) -> int:
     out = export_to_hf(
         flags.run, flags.out, tokenizer=flags.tokenizer, fold=flags.fold, force=flags.force
     )
-    # Of SentencePiece's kinds transformers knows Llama's alone.
+    # The only kind of SentencePiece tokenizer that transformers handles exactly is Llama's.
     if not getattr(load_tokenizer(out), "is_like_llamas", True):
         print(
-            f"note: transformers gives many texts other ids than this tokenizer; encode them with "
-            f"the package sentencepiece, from {out / 'tokenizer.model'}",
+            f"note: transformers encodes many texts differently from this tokenizer; encode them "
+            f"with the package sentencepiece, from {out / 'tokenizer.model'}",
             file=sys.stderr,
         )
     result = {"run": flags.run, "out": str(out)}

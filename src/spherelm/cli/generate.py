@@ -1,4 +1,4 @@
-"""`spherelm generate`: text from a trained model, shown as it comes."""
+"""`spherelm generate`: text from a trained model, shown as it is generated."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from spherelm.generation.engine import Engine
 
 ENCODING = "utf-8-sig"
-"""Of prompts: UTF-8, without the mark that some editors begin a file with, as `prepare` has it."""
+"""Of prompts: UTF-8 without the byte order mark that some editors write, as in `prepare`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateFlags(Sampling, ModelFlags):
     """Continue one or more prompts.
 
-    Without any of the flags for them, the prompt is what is piped in; on a terminal you are asked
-    for one after another.
+    Without a flag for prompts, the prompt is read from a pipe; on a terminal you are asked for one
+    prompt after another.
 
         spherelm generate runs/mine --prompt "The sphere"
     """
@@ -42,15 +42,15 @@ class GenerateFlags(Sampling, ModelFlags):
     prompts: str | None = None
     """A file with a prompt on each line, instead of --prompt."""
     prompt_file: str | None = None
-    """A file that is one prompt as a whole, but for the end of its last line."""
+    """A file whose whole text is one prompt, without the end of its last line."""
     max_new_tokens: FromZero = 128
-    """Tokens to add at most."""
+    """Add at most this many tokens."""
     stop: tuple[str, ...] = ()
     """Strings that end the text; they are not shown."""
     compile: bool = False
     """Compile the decode step: a wait at the start, faster tokens (CUDA)."""
     json: bool = False
-    """Print one JSON object at the end instead of text as it comes."""
+    """Print one JSON object at the end instead of text as it is generated."""
 
     def __post_init__(self) -> None:
         check_fields(self, "--")
@@ -83,10 +83,10 @@ class _Writer:
     engine: Engine
     tokenizer: Tokenizer
     noted: bool = False
-    """Whether it was said that the context is left."""
+    """Whether the note that the text exceeds the context has been printed."""
 
     def write(self, prompts: tuple[str, ...]) -> int:
-        """Continue all prompts together, and show them as the flags say."""
+        """Continue all prompts together and print them in the form the flags ask for."""
         began = time.perf_counter()
         pieces = self._pieces(prompts, self.flags)
         if len(prompts) == 1 and not self.flags.json:
@@ -104,7 +104,8 @@ class _Writer:
         return 0
 
     def answer(self, prompt: str, number: int) -> None:
-        """Continue one of several prompts that are typed; the same again may go on differently."""
+        """Continue a prompt typed on the terminal; its number changes the seed, so that the same
+        prompt typed twice may continue differently."""
         seed = (self.flags.seed + number) % 2**64
         _show(prompt, self._pieces((prompt,), dataclasses.replace(self.flags, seed=seed)))
         self._note_length((prompt,))
@@ -135,7 +136,7 @@ class _Writer:
 
 
 def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:
-    first = next(pieces, (0, ""))  # what cannot be continued is refused before it is shown
+    first = next(pieces, (0, ""))  # raises for a bad prompt before anything is printed
     print(prompt, end="", flush=True)
     for _, piece in itertools.chain([first], pieces):
         print(piece, end="", flush=True)
@@ -143,7 +144,7 @@ def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:
 
 
 def _given_prompts(flags: GenerateFlags) -> tuple[str, ...] | None:
-    """What the flags name; None where they leave it to whoever types, or to what is piped in."""
+    """The prompts given by flags; None if they are to be read from the terminal or a pipe."""
     ways = {
         "--prompt": flags.prompt,
         "--prompts": flags.prompts,
@@ -172,7 +173,7 @@ def _read(file: str, what: str) -> str:
 
 
 def _read_stdin() -> str:
-    """All that is piped in; nothing, a new document, where nobody can answer."""
+    """All that is piped in; on a terminal nothing, which begins a new document."""
     if sys.stdin is None or sys.stdin.closed or sys.stdin.isatty():
         return ""
     try:
@@ -186,5 +187,5 @@ def _not_text(name: str, error: UnicodeDecodeError) -> UserError:
 
 
 def _without_last_newline(text: str) -> str:
-    """Without the end of the last line, which `echo` and editors add unasked."""
+    """Without the final line end, which `echo` and editors add."""
     return text.removesuffix("\n").removesuffix("\r")

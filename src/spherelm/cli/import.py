@@ -1,4 +1,4 @@
-"""`spherelm import`: an exported folder as a run directory again."""
+"""`spherelm import`: turn an exported folder back into a run directory."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ CLUSTER_PRESETS = ("ngpt-0.5b-4k", "ngpt-1b-4k", "ngpt-7b-4k")
 class InfoFlags:
     """Parameters, FLOPs per token and training memory of a preset or of a run's configuration.
 
-    With --world-size: the estimated memory on each of so many GPUs, for the preset or the file or,
-    without either, for the sizes people train on clusters.
+    With --world-size: the estimated memory per GPU on that many GPUs, for the preset or the file,
+    or without either for the sizes people train on clusters.
 
         spherelm info --preset ngpt-0.5b-4k
         spherelm info --config runs/mine/config.toml
@@ -32,9 +32,10 @@ class InfoFlags:
     preset: str | None = None
     """A preset such as ngpt-0.5b-4k; a name without gpt- or ngpt- means nGPT."""
     config: str | None = None
-    """A TOML file whose fields replace the preset's, or, without one, nano's, as in training."""
+    """A TOML file whose fields replace those of the preset or, without one, of nano, as in
+    training."""
     data: str | None = None
-    """Tokens whose vocabulary counts, as in training. Unset: the preset's or the TOML file's."""
+    """Tokens that set the vocabulary, as in training. Unset: the preset's or the TOML file's."""
     world_size: tuple[int, ...] = ()
     """Numbers of GPUs, such as 1 2 4 8 16 32 64."""
     json: bool = False
@@ -45,7 +46,7 @@ class InfoFlags:
 
     @property
     def called(self) -> str | None:
-        """What the configuration is called that was asked for."""
+        """The name of the configuration that was asked for."""
         return self.config if self.preset is None else self.preset
 
 
@@ -63,7 +64,7 @@ def main(argv: list[str]) -> int:
 
 
 def _as_option(word: str) -> str | None:
-    """The option that a word by itself was meant as: a preset, or the configuration of a run."""
+    """The option that a stray word was probably meant as: a preset, or the config of a run."""
     config = Path(word) / "config.toml"
     return f"--config {config}" if config.is_file() else presets.as_option(word)
 
@@ -71,7 +72,7 @@ def _as_option(word: str) -> str | None:
 def _run(preset: str | None, flags: InfoFlags) -> RunConfig:
     run = presets.under(flags.config) if preset is None else presets.get(preset)
     if flags.config is not None:
-        # The preset's warmup costs nothing, and may be longer than the run of the file.
+        # The preset's warmup does not affect the cost, and may be longer than the file's run.
         run = read_toml(flags.config, override(run, {"optim.warmup_steps": 0}))
     if flags.data is None:
         return run
@@ -147,7 +148,7 @@ def _memory_by_gpus(flags: InfoFlags) -> int:
 
 
 def _check_shares(run: RunConfig, world_size: int) -> None:
-    """Refuse a number of GPUs that training would refuse, too: a batch is shared in equal parts."""
+    """Refuse a number of GPUs that does not divide the batch equally, as training would."""
     ranks = run.parallel.replicate * run.parallel.shards(world_size)
     if run.train.batch_size % ranks:
         raise UserError(
@@ -157,5 +158,5 @@ def _check_shares(run: RunConfig, world_size: int) -> None:
 
 
 def _in_gib(count: int) -> str:
-    """Bytes in GiB, with as many digits as tell small ones from nothing."""
+    """Bytes in GiB, with more digits below 1 GiB so that small models do not show as 0.0."""
     return f"{count / 2**30:.{1 if count >= 2**30 else 3}f}"

@@ -1,4 +1,4 @@
-"""`spherelm inspect`: the paper's pictures of a network's insides, and the paths of a text."""
+"""`spherelm inspect`: the paper's pictures of a network's insides, and the paths of tokens."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class InspectFlags:
-    """Embeddings, condition numbers, learned factors, and the path of every token of a text, of
-    one model or of several side by side: a page, pictures, and all numbers as JSON.
+    """Embeddings, condition numbers, learned factors, and the path of every token of a text, for
+    one model or several side by side: a page, pictures, and all numbers as JSON.
 
         spherelm inspect runs/gpt runs/ngpt --out inside
     """
@@ -35,9 +35,9 @@ class InspectFlags:
     out: str
     """A folder for index.html, inspect.json, directions.json and the pictures."""
     text: str | None = None
-    """A text whose beginning the models read, as `eval` takes it: a file, compressed or not, or a
-    folder. Unset: validation text of the data that all of them were trained on, where it is still
-    there, else of the built-in corpus."""
+    """A text whose beginning the models read: a file, compressed or not, or a folder, as for
+    `eval`. Unset: validation text of the data they were all trained on if that still exists, else
+    of the built-in corpus."""
     field: str = "text"
     """Field or column that holds the text in .jsonl and .parquet files."""
     tokens: int = 96
@@ -49,7 +49,7 @@ class InspectFlags:
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest there is. Products are in float32 everywhere."""
     json: bool = False
-    """Print all numbers but the single rows of directions.json as one JSON object."""
+    """Print all numbers, except the rows of directions.json, as one JSON object."""
 
     def __post_init__(self) -> None:
         check_fields(self, "--")
@@ -58,7 +58,7 @@ class InspectFlags:
 def main(argv: list[str]) -> int:
     flags = parse(InspectFlags, argv, "inspect")
     check_runs("inspect", flags.runs)
-    cpu_isa.before_products("bf16", flags.device)  # the rows of large networks are compared so
+    cpu_isa.before_products("bf16", flags.device)  # rows of large networks are compared in bf16
 
     from spherelm.folders import kinds, place
 
@@ -76,7 +76,7 @@ def _inspect(flags: InspectFlags) -> int:
     from spherelm.saved import read_weights as read
 
     device = choose_device(flags.device, "--device")
-    # Every run is looked at before minutes are spent on the first.
+    # Check every run before spending minutes on the first.
     saved = [find_saved(run) for run in flags.runs]
     tokenizers = [find_tokenizer(found, flags.tokenizer) for found in saved]
     for run, found in zip(flags.runs, saved, strict=True):
@@ -120,7 +120,7 @@ def _inspect(flags: InspectFlags) -> int:
 
 
 def _text(flags: InspectFlags, data: set[str | None]) -> tuple[str, str]:
-    """What the models read, and how it is called; `data` are the folders that they learned from."""
+    """The text for the models to read and a name for it; `data` are their training folders."""
     if flags.text is not None:
         from spherelm.eval.texts import read_beginning
         from spherelm.inspect.insides import enough
@@ -132,7 +132,7 @@ def _text(flags: InspectFlags, data: set[str | None]) -> tuple[str, str]:
 
     folder = next(iter(data)) if len(data) == 1 else None
     if folder is not None:
-        with contextlib.suppress(UserError):  # gone, or without a validation part or a tokenizer
+        with contextlib.suppress(UserError):  # deleted, or has no validation part or tokenizer
             dataset = open_dataset(folder, verify=False)
             return beginning_of(dataset, flags.tokens), f"validation text of {folder}"
     called = "validation text of the built-in corpus"
@@ -160,7 +160,7 @@ def _print(models: list[Insides], text: str, out: str) -> None:
 
 
 class _Progress:
-    """One line on stderr that is written over on a terminal; elsewhere, a line a stage."""
+    """Progress on stderr: on a terminal one line, overwritten; elsewhere a line per stage."""
 
     def __init__(self, run: str) -> None:
         self.run, self.stage = run, ""

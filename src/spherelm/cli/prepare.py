@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
 
 @contextmanager
 def _progress() -> Iterator[Report]:
-    """A bar on stderr with the rate and the time left; where it is no terminal, lines."""
+    """A progress bar on stderr with rate and time left; plain lines if it is not a terminal."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (
@@ -83,7 +83,7 @@ def _progress() -> Iterator[Report]:
 
 
 def _lines() -> Report:
-    """A line on stderr every minute, for logs: nothing where it takes less."""
+    """For logs: a line on stderr every minute, so nothing for a quick job."""
     said = time.monotonic()
 
     def report(done: Done) -> None:
@@ -118,7 +118,7 @@ def _print(flags: PrepareFlags, manifest: dict[str, Any], was_complete: bool) ->
 
 
 def _remarks(flags: PrepareFlags, manifest: dict[str, Any]) -> Iterator[str]:
-    """What is not as one might think."""
+    """Remarks on results that might surprise."""
     train, val = (manifest["splits"].get(split, {}) for split in ("train", "val"))
     if train.get("documents") and val.get("documents") == 0:
         yield "no document was held out whole: val is the end of the last one"

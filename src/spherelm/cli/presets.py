@@ -13,19 +13,19 @@ from spherelm.errors import UserError
 from spherelm.flags import parse
 
 PATIENCE = 15.0
-"""Seconds that measuring one preset may take; those that would take longer have no time."""
+"""Seconds that measuring one preset may take; slower ones are listed without a time."""
 
 
 @dataclass(frozen=True)
 class PresetsFlags:
-    """All presets: parameters, context, tokens of the whole run and, with --time, how long.
+    """All presets: parameters, context, tokens of the whole run and, with --time, its duration.
 
-    The vocabulary is the preset's; in a run it is that of the data.
+    Parameters are for the preset's vocabulary; a real run uses that of its data.
     """
 
     time: bool = False
-    """Measure on this machine how long each run would take, with one layer and with two; those too
-    large to be measured within seconds are left out."""
+    """Estimate how long each run would take on this machine, by timing it with one layer and with
+    two; those too large to time within seconds are left out."""
     device: str = "auto"
     """Where to measure: cpu, cuda, mps, or auto for the fastest there is."""
     json: bool = False
@@ -58,7 +58,7 @@ def _costs(run: RunConfig) -> dict[str, Any]:
 
 
 def _measure(runs: dict[str, RunConfig], rows: dict[str, dict[str, Any]], device: str) -> str:
-    """Add the seconds of each run that can be measured quickly; returns where that was."""
+    """Add to `rows` the seconds of each run that is quick to measure; returns the device used."""
     from spherelm.ops.device import choose_device
     from spherelm.training.report.plan import SHARE, flops_to_measure, measure_speed, product_speed
 
@@ -66,7 +66,7 @@ def _measure(runs: dict[str, RunConfig], rows: dict[str, dict[str, Any]], device
     reached = SHARE * product_speed(where)
     for name, run in runs.items():
         row: dict[str, Any] = rows[name] | {"tokens_per_second": None, "seconds": None}
-        with contextlib.suppress(UserError):  # where there is no room for it
+        with contextlib.suppress(UserError):  # it does not fit in memory
             if flops_to_measure(run) < PATIENCE * reached:
                 speed = measure_speed(run, where)
                 row |= {"tokens_per_second": speed, "seconds": row["tokens"] / speed}

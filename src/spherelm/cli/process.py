@@ -1,4 +1,4 @@
-"""What a process of its own needs around `main`: open streams, and Ctrl-C at any time."""
+"""What the program needs around `main`: open streams, and a clean Ctrl-C at any time."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from spherelm.console import PLAIN
 
 
 def take_over() -> bool:
-    """Make streams and signals safe to use; False where stdout is closed.
+    """Make streams and signals safe to use; False if stdout is closed.
 
-    A stream that the caller has closed leaves its number to the next file that is opened, which
-    would then get what is meant for the stream: the numbers are filled first. What a terminal
-    cannot show is written in letters that it can.
+    If the caller has closed a standard stream, the next file opened would get its descriptor and
+    receive what is written to the stream, so descriptors 0 to 2 are filled first. Characters that
+    a terminal cannot show are replaced by ones that it can.
     """
-    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # the lowest number that is free
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:  # takes the lowest free descriptor
         pass
     os.close(number)
     if sys.stderr is None:
-        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for as long as the process lives
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - stays open while the process lives
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _interrupted)
     if sys.stdout is None:
@@ -33,11 +33,12 @@ def take_over() -> bool:
 
 
 def _interrupted(signum: int, frame: FrameType | None) -> None:
-    """Ctrl-C: as ever, but in the midst of an import, which would fail in ways of its own."""
+    """Ctrl-C raises KeyboardInterrupt as usual, except during an import: there it could surface as
+    some other error, so the process exits at once."""
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
             if (place := sys.modules.get("spherelm.folders.place")) is not None:
-                with contextlib.suppress(Exception):  # which may be the very one, half imported
+                with contextlib.suppress(Exception):  # it may itself be only half imported
                     place.disown_all()
             os.write(2, b"spherelm: interrupted\n")
             os._exit(130)
@@ -46,15 +47,15 @@ def _interrupted(signum: int, frame: FrameType | None) -> None:
 
 
 def ignore_interrupts() -> None:
-    """The work is done: from here on Ctrl-C could only disturb the end of Python itself."""
+    """The work is done: from here on Ctrl-C could only disturb Python's shutdown."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def discard_output() -> None:
-    """Give up what stdout holds and cannot write: Python would try again at its end."""
+    """Drop output that stdout has buffered but cannot write; Python would retry at shutdown."""
     try:
         if sys.stdout is not None:
             sys.stdout.flush()
     except OSError:
-        with contextlib.suppress(OSError, ValueError):  # a stream without a number
+        with contextlib.suppress(OSError, ValueError):  # a stream without a descriptor
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

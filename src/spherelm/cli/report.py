@@ -1,4 +1,4 @@
-"""`spherelm report`: how one run or many went, on one page; also while they go on."""
+"""`spherelm report`: how one or more runs went, on one page; also while they are running."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from spherelm.validate import FromZero, check_fields
 
 @dataclass(frozen=True)
 class ReportFlags:
-    """One self-contained page for runs: losses over tokens and time, rate, gradient, factors, what
-    differs in their configurations.
+    """One self-contained page about runs: loss over tokens and time, learning rate, gradient norm,
+    learned factors, and how their configurations differ.
 
         spherelm report runs/a runs/b --out report
     """
 
     runs: tyro.conf.Positional[tuple[str, ...]]
-    """Run directories; they may still be going on."""
+    """Run directories; runs may still be in progress."""
     out: str
-    """The folder for report.html; a report that is there is replaced."""
+    """The folder for report.html; a report already there is replaced."""
     sample_tokens: FromZero = 200
-    """Tokens that each run's newest checkpoint writes at most, on the CPU, within its context; 0
-    for none."""
+    """Length in tokens of a sample from each run's newest checkpoint, generated on the CPU, at
+    most its context; 0 for none."""
     json: bool = False
     """Print one JSON object."""
 
@@ -51,7 +51,7 @@ def main(argv: list[str]) -> int:
     if len(flags.runs) > MOST_RUNS:
         raise UserError(f"one page takes at most {MOST_RUNS} runs, not {len(flags.runs)}")
     place.check_apart(flags.out, flags.runs)
-    place.check_own(flags.out, kinds.REPORT)  # before all is read
+    place.check_own(flags.out, kinds.REPORT)  # before spending time on reading the runs
     runs = [read_history(folder) for folder in flags.runs]
     if not any(run.metrics for run in runs):
         raise UserError(f"{' and '.join(flags.runs)} has no steps yet; try again when it has some")

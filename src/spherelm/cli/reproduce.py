@@ -1,4 +1,4 @@
-"""`spherelm reproduce ITEM`: a figure or table of the paper at a size, ours beside the paper's."""
+"""`spherelm reproduce ITEM`: a figure or table of the paper, our result beside the paper's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STUDY_ALONE = {"results", "rehearse", "time"}
 ITEMS_ALONE = {"size", "tasks_dir", "books", "records", "device", "tflops", "json"}
-"""Flags that would do nothing for the others."""
+"""Flags that only the study takes, and flags that only items take."""
 
 
 def main(argv: list[str]) -> int:
@@ -61,13 +61,13 @@ def _size(name: str, tflops: float | None) -> Size:
     return dataclasses.replace(size, flops=tflops * 1e12, measured="as --tflops says")
 
 
-# --- what there is -------------------------------------------------------------------------------
+# --- the list ------------------------------------------------------------------------------------
 
 
 def _list(items: list[Item], flags: ReproduceFlags) -> int:
     from spherelm.paper import registry, sizes
 
-    sizes.get(flags.size)  # all are listed, but a mistake is one here, too
+    sizes.get(flags.size)  # all sizes are listed, but an unknown --size is still a mistake
     shown = [
         _size(size.name, flags.tflops if size.device == "GPU" else None)
         for size in sizes.SIZES.values()
@@ -157,7 +157,7 @@ def _reproduce(items: list[Item], flags: ReproduceFlags) -> int:
 
 
 def _plan(request: Request, flags: ReproduceFlags) -> int:
-    """Every run with its cost; nothing is written."""
+    """Print every run with its cost; nothing is written."""
     from spherelm.paper.named import named
     from spherelm.paper.plan import plan
 

@@ -1,4 +1,4 @@
-"""The flags of `spherelm reproduce`, for items of the paper and for the study alike."""
+"""The flags of `spherelm reproduce`, for both the paper's items and the study."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import tyro
 
 @dataclass(frozen=True)
 class ReproduceFlags:
-    """Train the runs of a figure or table of the paper, and draw it with the paper's own numbers.
+    """Train the runs of a figure or table of the paper, and draw it beside the paper's own numbers.
 
-    Started again, it skips what is done and goes on with what was stopped; items in one --out share
-    their runs. The item `scaling` is the study of docs/results, whose small records are kept in
-    RESULTS/data/scaling.
+    Started again, it skips finished runs and resumes interrupted ones; items with the same --out
+    share their runs. The item `scaling` is the study of docs/results, whose small records are kept
+    in RESULTS/data/scaling.
     """
 
     item: tyro.conf.Positional[str] = ""
-    """A figure or table by the name that --list has for it, all for every one of them, or
-    scaling."""
+    """The name of a figure or table, as --list prints it; all for every one of them; or scaling."""
     size: str = "nano"
     """nano: two CPU cores, minutes; small: one GPU; paper: the true setup, for a cluster."""
     out: str | None = None
@@ -31,26 +30,26 @@ class ReproduceFlags:
     books: str | None = None
     """Folder of long texts as .txt for the item length. Unset: at nano the built-in corpus."""
     records: str | None = None
-    """Folder of records of runs that count as done where no model is needed, such as
-    docs/results/data/scaling at size small."""
+    """Folder with records of finished runs, used instead of training them where no model is
+    needed, such as docs/results/data/scaling at size small."""
     only: str = "*"
-    """Which runs, as patterns of their names apart by commas, such as 'ngpt-4k-92m-*,gpt-4k-*'."""
+    """Which runs, as comma-separated patterns of names, such as 'ngpt-4k-92m-*,gpt-4k-*'."""
     workers: int | None = None
     """Runs at the same time: two keep one GPU busy while one of them compiles. 0: all in this
     process, one after another. Unset: 0 at nano, else 2."""
     minutes: float | None = None
-    """Start no run that would not end in this time."""
+    """Start only runs that would finish within this time."""
     device: str = "auto"
     """Where trained models are measured: cpu, cuda, mps, or auto for the fastest there is."""
     tflops: float | None = None
-    """What one device sustains in training, for the costs of --list and --dry-run. Unset: what was
-    measured for the size."""
+    """Speed that one device sustains in training, for the costs that --list and --dry-run print.
+    Unset: the speed measured for the size."""
     list: bool = False
-    """Say what each item shows and what it costs at each size, or name the runs of scaling, and
-    stop."""
+    """Print what each item shows and what it costs at each size, or for scaling the names of its
+    runs, and stop."""
     dry_run: bool = False
-    """Print every run with its cost and whether it is done, and stop; of scaling, the
-    configuration of each run that is left."""
+    """Print every run with its cost and whether it is done, or for scaling the configuration of
+    each run that is left, and stop."""
     redraw: bool = False
     """Train nothing: only draw the tables and figures again."""
     json: bool = False
@@ -58,7 +57,7 @@ class ReproduceFlags:
     results: str = "docs/results"
     """scaling: folder of the page; the records are in data/scaling inside it."""
     time: bool = False
-    """scaling: train nothing, but time a training step of each arm, alone on the GPU, by turns; for
-    RESULTS/data/step-times.json. --only may name arms, too; unset: six of them at 4k."""
+    """scaling: train nothing, but time a training step of each arm in turn, alone on the GPU, for
+    RESULTS/data/step-times.json. --only may also name arms; unset: six of them at 4k."""
     rehearse: bool = False
-    """scaling: train every run at a tiny size and for a few steps, to see that all works."""
+    """scaling: train every run at a tiny size for a few steps, to check that everything works."""

@@ -23,7 +23,7 @@ def main(flags: ReproduceFlags) -> int:
     shows = flags.list or flags.dry_run
     if flags.rehearse and not shows and results.resolve() == settings.OURS.resolve():
         raise UserError(
-            f"--rehearse must not write among the results in {results}; name another folder by "
+            f"--rehearse must not write among the results in {results}; name another folder with "
             "--results"
         )
     if flags.time:

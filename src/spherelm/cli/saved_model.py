@@ -1,4 +1,4 @@
-"""What the verbs share that run a saved model: where, in which precision, and how it is opened."""
+"""Shared by the verbs that run a saved model: device and precision flags, and opening the model."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ModelsFlags:
         check_fields(self, "--")
 
     def execution(self) -> tuple[torch.device, torch.dtype]:
-        """Where a model runs, and the precision of its matrix products."""
+        """The device a model runs on, and the precision of its matrix products."""
         import torch
 
         from spherelm.ops.device import choose_device, uses_bf16
@@ -48,7 +48,7 @@ class ModelsFlags:
         return device, torch.bfloat16 if uses_bf16(self.dtype, device) else torch.float32
 
     def open(self, saved: Saved) -> tuple[Transformer, AbstractContextManager[object]]:
-        """The model where it runs, and the context in which its products have their precision."""
+        """The model on its device, and the context manager that sets its products' precision."""
         from spherelm.ops.device import in_precision
         from spherelm.saved import read_weights, to_device
 
@@ -59,7 +59,7 @@ class ModelsFlags:
 def check_runs(
     verb: str, runs: Sequence[str], kinds: str = "run, checkpoint or exported folder"
 ) -> None:
-    """Refuse no run at all, and one that is named twice: two curves would lie on each other."""
+    """Refuse an empty list, and a run named twice: its two curves would coincide."""
     if not runs:
         raise UserError(f"{verb} needs at least one {kinds}")
     for run in runs:
@@ -76,7 +76,7 @@ def parse_for_model(
     verb: str,
     meant: Callable[[str], str | None] = lambda word: None,
 ) -> F:
-    """The flags, with bfloat16 products on this CPU made safe before torch is loaded."""
+    """Parse the flags, and make bfloat16 products safe on this CPU before torch is loaded."""
     parsed = parse(flags, argv, verb, meant=meant)
     cpu_isa.before_products(parsed.dtype, parsed.device)
     return parsed

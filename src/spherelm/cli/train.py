@@ -43,7 +43,7 @@ TRAIN_SHORT_FORMS = {
     **SHORT_FORMS,
 }
 WARMUP, VOCABULARY = "optim.warmup_steps", "model.vocab_size"
-"""Fields that follow the run's length and the data, unless somebody has set them."""
+"""Fields that follow from the run's length and from the data unless they are set."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class TrainFlags:
     """Train a GPT or an nGPT.
 
     Values come from the preset, then the TOML file of --config, then flags; every field of the
-    configuration is a flag, and its default below is that of the preset. Without a preset, a rate
-    in the file or --lr, the rate, schedule and starting values are those of the nearest runs that
-    were measured: below for the size of nano, and said when the run starts for any other.
+    configuration is a flag, and its default below is the preset's. Without a preset, --lr or a rate
+    in the file, the rate, schedule and starting values are those of the nearest measured runs:
+    the defaults below hold for the size of nano; for others they are printed when the run starts.
 
         spherelm train --data tokens --out runs/mine --steps 2000
     """
@@ -63,14 +63,15 @@ class TrainFlags:
     preset: str = "nano"
     """The configuration to start from, such as ngpt-0.5b-1k; a name without gpt- means nGPT."""
     config: str | None = None
-    """A TOML file whose fields replace the preset's; the config.toml of a run needs none, and is
-    that run's whole configuration."""
+    """A TOML file whose fields replace the preset's. The config.toml of a run is that run's whole
+    configuration and needs no preset."""
     resume: Literal["never", "auto", "strict"] = "never"
-    """auto: continue from the newest checkpoint in --out, or begin if there is none; where it is
-    damaged, from the one before. strict: refuse a damaged one instead."""
+    """auto: continue from the newest checkpoint in --out, or from the one before if that is
+    damaged, or begin if there is none. strict: refuse a damaged checkpoint instead."""
     init_from: str | None = None
     """Begin with the weights of this run, checkpoint or exported folder: a new run with its shape,
-    on data of its tokenizer. Without --preset or --config with its last run's settings, too."""
+    on data with its tokenizer. Without --preset or --config it also keeps its last run's
+    settings."""
     force: bool = False
     """Replace the run that --out holds; a folder with anything else is refused."""
     dry_run: bool = False
@@ -85,7 +86,7 @@ class TrainFlags:
 
 
 def main(argv: list[str]) -> int:
-    if not launcher.is_first():  # before torch is imported: what it warns of, the first one says
+    if not launcher.is_first():  # before torch is imported; the first process shows its warnings
         os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     argv = long_forms(argv, TRAIN_SHORT_FORMS)
     base = _base(argv)
@@ -121,7 +122,7 @@ def _sections(config: RunConfig | TrainFlags) -> dict[str, Any]:
 def _rates_that_stay(
     before: OptimConfig, now: OptimConfig, told: Collection[str]
 ) -> tuple[str, ...]:
-    """A remark on the rates of a file that --lr has not moved."""
+    """A remark if --lr leaves separate rates from the file unchanged."""
     stay = {
         f"optim.{name}": rate
         for name in OWN_RATES
@@ -160,7 +161,7 @@ def _train(
     source: Saved | None,
 ) -> TrainResult:
     if not launcher.is_first():
-        warnings.simplefilter("ignore")  # the first one has them, too, and speaks for all
+        warnings.simplefilter("ignore")  # the first process has the same ones and shows them
 
     from spherelm.folders import place
     from spherelm.training.loop import train
@@ -181,7 +182,7 @@ def _train(
         notes=notes,
     )
     if result.first_step == run.train.steps:
-        reporter.note(f"all {result.step} steps were taken before; more are --steps N")
+        reporter.note(f"all {result.step} steps were taken before; for more, give --steps N")
     elif result.finished:
         loss = "" if result.val_loss is None else f"validation loss {result.val_loss:.4f}, "
         reporter.note(f"finished: {loss}saved {result.checkpoint}")
@@ -194,28 +195,28 @@ def _train(
 
 @dataclass(frozen=True)
 class _Base:
-    """What the flags build on."""
+    """What the flags start from."""
 
     config: RunConfig
     given: frozenset[str]
-    """Fields that a flag, the TOML file or the run that is gone on with sets, whatever to."""
+    """Fields that a flag, the TOML file or the resumed run sets, to any value."""
     preset: RunConfig
     own: RunConfig | None
-    """The configuration of the run that is gone on with."""
+    """The configuration of the resumed run."""
     source: Saved | None = None
     """The model that a new run begins with."""
     whose: str = "the preset's"
-    """Whose settings `preset` has."""
+    """Whose settings `preset` holds, in words."""
     chooses: bool = False
-    """Whether nobody has named a rate."""
+    """Whether the learning rate is ours to choose, because nothing sets it."""
 
     @property
     def defaults(self) -> RunConfig:
-        """What holds where no flag is given."""
+        """The values of fields that no flag sets."""
         return self._with_measured(_sections(self.config))[0] if self.chooses else self.config
 
     def run(self, flags: TrainFlags) -> tuple[RunConfig, tuple[str, ...]]:
-        """The whole configuration, and remarks on what nobody has asked for."""
+        """The whole configuration, and remarks on values that were chosen for the user."""
         sections = _sections(flags)
         if self.chooses:
             return self._with_measured(sections)
@@ -230,7 +231,7 @@ class _Base:
         return RunConfig(**sections), notes
 
     def _with_measured(self, sections: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
-        """With the values that were measured best; a run that is gone on with keeps its own."""
+        """With the values that were measured best; a resumed run keeps its own."""
         from spherelm.measured import recommend
 
         if WARMUP not in self.given:  # the preset's may be longer than the run
@@ -244,7 +245,7 @@ class _Base:
     def own_rates(self, lr: float) -> dict[str, float]:
         """The last run's rates of Muon and of kinds of parameters, in proportion to another `lr`.
 
-        They may have been chosen for it, so that who names a lower rate does not know of them.
+        They may have been chosen automatically, so whoever lowers `lr` may not know of them.
         """
         last, found = self.preset.optim, {}
         for name in OWN_RATES:
@@ -254,10 +255,10 @@ class _Base:
         return found
 
     def with_warmup(self, flags: TrainFlags) -> tuple[OptimConfig, str | None]:
-        """The optimizer's settings with the warmup of the preset, and a remark if it is another.
+        """The optimizer's settings with the preset's warmup, and a remark if it had to change.
 
-        It keeps its share of a run that is not longer than it. A run that is gone on with keeps
-        its own, which may have been scaled to fewer steps than it has now.
+        If the run is no longer than the warmup, the warmup is scaled to keep its share of the run.
+        A resumed run keeps its own, which may have been scaled to fewer steps than it has now.
         """
         warmup, steps, note = self.preset.optim.warmup_steps, flags.train.steps, None
         if self.own is not None:
@@ -271,9 +272,9 @@ class _Base:
 
 
 def _base(argv: list[str]) -> _Base:
-    """The preset with the values of a TOML file; a resumed run's own where neither is named.
+    """The preset with the values of a TOML file; if neither is named, a resumed run's own.
 
-    With --init-from, the model's shape stands in place of the preset's.
+    With --init-from, the model's shape replaces the preset's.
     """
     preset, toml, own = value_of("--preset", argv), value_of("--config", argv), _resumed(argv)
     last, source = _start(argv, goes_on=own is not None)
@@ -290,7 +291,7 @@ def _base(argv: list[str]) -> _Base:
         named, fields = config_after(last, preset), fields | {VOCABULARY}
     config = named
     if toml is not None:
-        # The preset's warmup is put in later: the run of the file may be shorter than that.
+        # The preset's warmup is set later: the file's run may be shorter than it.
         config = read_toml(toml, override(named, {WARMUP: 0}))
         fields |= {name for name, _ in flatten(toml_values(toml))}
     whose = "the preset's" if last is None or preset else "the last run's"
@@ -299,7 +300,8 @@ def _base(argv: list[str]) -> _Base:
 
 
 def _start(argv: list[str], goes_on: bool) -> tuple[RunConfig | None, Saved | None]:
-    """The last configuration of the model that --init-from names, and the model; see `origin`."""
+    """The configuration that the --init-from model was last trained with, and the model itself;
+    see `origin`."""
     path = value_of("--init-from", argv)
     if path is None:
         return None, None
@@ -311,7 +313,7 @@ def _start(argv: list[str], goes_on: bool) -> tuple[RunConfig | None, Saved | No
 
 
 def _resumed(argv: list[str]) -> RunConfig | None:
-    """The configuration of the run that is gone on with."""
+    """The configuration of the run that is resumed, if any."""
     from spherelm.runs.run_dir import RunDir
 
     out = value_of("--out", argv)

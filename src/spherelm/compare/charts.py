@@ -1,4 +1,4 @@
-"""The pictures of a comparison: `plots.svg` and `plots.png` draw them."""
+"""The charts of a comparison, which `plots.svg` and `plots.png` draw."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def charts_of(comparison: Comparison) -> list[Chart]:
 
 
 def loss_over_tokens(c: Comparison) -> Chart:
-    """Validation loss over tokens, and where one model reaches the loss at which the other ends."""
+    """Validation loss over tokens, and where one model reaches the other's final loss."""
     unit, name = token_unit(c.gpt.tokens)
     span, crossing = None, "They differ by no more than seeds do."
     if (at := c.crossing) is not None:
@@ -33,7 +33,7 @@ def loss_over_tokens(c: Comparison) -> Chart:
 
 
 def loss_over_seconds(c: Comparison) -> Chart:
-    """The same over time on this machine."""
+    """Validation loss over time on this machine."""
     span = None
     if (at := c.crossing) is not None and at.speedup_seconds >= SOONER:
         ends = at.first.seconds_for(at.tokens), at.second.seconds_for(at.second.tokens)
@@ -61,7 +61,7 @@ def eigen_learning_rates(ngpt: Side) -> Chart:
     return Chart(
         "alpha",
         "Eigen learning rates of nGPT by layer",
-        f"Means at the end of training, where all began at {start:g}. {means}.",
+        f"Means at the end of training; all began at {start:g}. {means}.",
         Axis("layer", whole=True),
         Axis("mean of \u03b1", from_zero=True),
         lines,
@@ -75,7 +75,7 @@ def _losses(side: Side, xs: Sequence[float]) -> Series:
 
 
 def _loss_axis(c: Comparison) -> Axis:
-    """Up to the highest loss after a fifth of the run: what comes before would press it flat."""
+    """Up to the highest loss after a fifth of the run, as earlier ones would flatten the curves."""
     late = [loss for side in c.sides for t, loss in side.curve if t >= 0.2 * side.tokens]
     return Axis("validation loss", top=max(late))
 

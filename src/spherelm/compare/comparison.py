@@ -1,7 +1,7 @@
-"""GPT beside nGPT: what came out of their two runs, read back from the run directories.
+"""GPT beside nGPT: the results of their two runs, read back from the run directories.
 
-The question is the paper's: how many tokens does nGPT need to reach the validation loss at which
-GPT ends? The answer may be that GPT was ahead, or that the two differ by no more than seeds do.
+The question is the paper's: how many tokens does nGPT need to reach GPT's final validation loss?
+The answer may be that GPT was ahead, or that the two differ by no more than seeds do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Curve = Sequence[tuple[float, float]]
 """(tokens, validation loss) of each evaluation."""
 Outcome = Literal["ngpt", "gpt", "neither"]
 SOONER = 1.005
-"""The least factor that is not told as 1.00."""
+"""The smallest factor that does not round to 1.00."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Side:
     config: RunConfig
     curve: Curve
     seconds_per_step: float
-    """Median over the steps: the first ones, and those that something disturbed, do not count."""
+    """The median, so that the slow first steps and disturbed ones do not count."""
     bits_per_byte: float | None
     alpha: Mapping[str, Sequence[float]]
     """Final mean of the eigen learning rates of each layer, by block (nGPT)."""
@@ -60,33 +60,33 @@ class Side:
         return self.config.tokens
 
     def seconds_for(self, tokens: float) -> float:
-        """Time to train on that many tokens, evaluations and checkpoints left out."""
+        """Time to train on that many tokens, without evaluations and checkpoints."""
         return tokens / self.config.tokens_per_step * self.seconds_per_step
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """Where the model ahead was as good as the other one at its end."""
+    """Where the model ahead reached the other one's final loss."""
 
     first: Side
     """The model ahead."""
     second: Side
     tokens: float
-    """Those that the model ahead needed for it."""
+    """How many the model ahead needed for that."""
 
     @property
     def speedup_tokens(self) -> float:
-        """The tokens of the other model over those the model ahead needed for the same loss."""
+        """The other model's tokens divided by those the model ahead needed for the same loss."""
         return self.second.tokens / self.tokens
 
     @property
     def is_sooner(self) -> bool:
-        """Whether that factor is above 1.00: not so where the end alone was evaluated."""
+        """Whether that factor is above 1.00; it is not if only the end was evaluated."""
         return self.speedup_tokens >= SOONER
 
     @property
     def speedup_seconds(self) -> float:
-        """The same in time on this machine, where a step of nGPT takes longer."""
+        """The same factor in time on this machine, where a step of nGPT takes longer."""
         return self.second.seconds_for(self.second.tokens) / self.first.seconds_for(self.tokens)
 
 
@@ -99,7 +99,7 @@ class Comparison:
     gpt: Side
     ngpt: Side
     samples: Mapping[Arch, Sample]
-    """Empty where the data has no tokenizer."""
+    """Empty if the data has no tokenizer."""
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -107,19 +107,19 @@ class Comparison:
 
     @property
     def record(self) -> Recorded | None:
-        """How such runs end from other seeds, where that was recorded."""
+        """How such runs end with other seeds, if that was recorded."""
         return recorded(self.preset, {side.arch: side.config for side in self.sides})
 
     @property
     def lead(self) -> float:
-        """How far nGPT ends below GPT; negative where GPT is ahead."""
+        """How far nGPT ends below GPT; negative if GPT is ahead."""
         return self.gpt.final_loss - self.ngpt.final_loss
 
     @property
     def outcome(self) -> Outcome:
-        """Who ended lower, by more than chance: by two deviations of the recorded seeds.
+        """Which model ended lower by more than chance, that is, two deviations over recorded seeds.
 
-        Where no seeds were recorded, whoever ended lower.
+        If no seeds were recorded, simply the one that ended lower.
         """
         chance = 0.0 if self.record is None else 2 * self.record.noise
         if abs(self.lead) <= chance:
@@ -128,7 +128,7 @@ class Comparison:
 
     @property
     def crossing(self) -> Crossing | None:
-        """Where the model that ended lower passed the other one's end; None where neither did."""
+        """Where the model that ended lower passed the other's final loss; None if neither did."""
         if self.outcome == "neither":
             return None
         first, second = self.sides if self.outcome == "gpt" else (self.ngpt, self.gpt)
@@ -167,10 +167,10 @@ class Comparison:
 
 
 def tokens_to_reach(curve: Curve, loss: float) -> float | None:
-    """Tokens at which a curve first comes down to `loss`, between evaluations on a straight line.
+    """Tokens at which a curve first reaches `loss`, interpolated linearly between evaluations.
 
-    None where it never does. Where its first point is already there, that point's tokens: an upper
-    bound, since nothing was measured before it.
+    None if it never does. If its first point is already there, that point's tokens: an upper bound,
+    since nothing was measured before.
     """
     before: tuple[float, float] | None = None
     for tokens, value in curve:
@@ -184,7 +184,7 @@ def tokens_to_reach(curve: Curve, loss: float) -> float | None:
 
 
 def read_side(run_dir: RunDir, arch: Arch) -> Side:
-    """What the run directory of a finished run says."""
+    """One side, read from the directory of a finished run."""
     evaluated = [line for line in read_metrics(run_dir.metrics) if "val_loss" in line]
     timed = read_metrics(run_dir.speed)
     for file, lines in ((run_dir.metrics, evaluated), (run_dir.speed, timed)):
@@ -204,7 +204,7 @@ def read_side(run_dir: RunDir, arch: Arch) -> Side:
 
 
 def read_comparison(out: Path, preset: str, dataset: TokenDataset) -> Comparison:
-    """The comparison that two finished runs in `out` make."""
+    """The comparison of the two finished runs in `out`."""
     gpt, ngpt = (read_side(RunDir(out / arch), arch) for arch in ARCHS)
     path = gpt.config.data.path
     return Comparison(

@@ -14,22 +14,22 @@ from spherelm.model.config import PAPER_STD, SCALE_NAMES, Arch, ModelConfig
 SHORT_RUN = "A short run ends before the paper's starting value has grown to where it helps: "
 WHY_INIT = {
     "s_z": SHORT_RUN + "logits lie within \u00b1s_z, so the loss cannot fall while s_z is near 1.",
-    "alpha_attn": SHORT_RUN + 'it means to be "in order of 1/n_layers", of 24 to 36 layers there.',
+    "alpha_attn": SHORT_RUN + 'it is meant as "in order of 1/n_layers", for 24 to 36 layers.',
     "alpha_mlp": "As alpha_attn.",
 }
 PAPER_WEIGHT_DECAY = 0.1
 PAPER_WARMUP: dict[Arch, int] = {"gpt": 2000, "ngpt": 0}
 USUAL_BETA2 = 0.95
-"""Of language models; the paper states none."""
+"""For language models; the paper states none."""
 PAPER_STEPS, PAPER_BATCH = 100_000, 512
-"""The fewest steps of its runs, and sequences a step."""
+"""The fewest steps of its runs, and sequences per step."""
 PAPER_SIZES = ((24, 1024), (36, 1280))
 """Layers and d_model of its 0.5B and 1B models."""
 
 
 @dataclass(frozen=True)
 class Departure:
-    """A value that is not the paper's."""
+    """A value that differs from the paper's."""
 
     what: str
     here: str
@@ -41,7 +41,7 @@ Found = Iterator[Departure]
 
 
 def departures(c: Comparison) -> list[Departure]:
-    """The values of a comparison that the paper has differently, nGPT's first."""
+    """The values of a comparison that differ from the paper's, nGPT's first."""
     return [*_starts(c), *_optimizers(c), *_setting(c.gpt.config)]
 
 
@@ -59,7 +59,7 @@ def _starts(c: Comparison) -> Found:
     why = (
         f"The paper's is for d_model of 1024, where it is 0.64/sqrt(d_model); here it is "
         f"{gpt.matrix_std * math.sqrt(gpt.d_model):.2g}/sqrt({gpt.d_model}). A GPT as narrow as "
-        f"this is worse off with {PAPER_STD:g}."
+        f"this trains worse with {PAPER_STD:g}."
     )
     yield from _number("GPT: matrices start with deviation", gpt.matrix_std, PAPER_STD, why)
 

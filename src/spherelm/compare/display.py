@@ -1,4 +1,4 @@
-"""What a person sees while a comparison goes on: a live row for each model, or plain lines."""
+"""Progress of a comparison: a live row for each model on a terminal, or else plain lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 FIELDS = {"loss": 10, "val": 9, "speed": 14, "left": 10}
-"""What a row on a terminal shows, and how wide: all fits into 80 columns."""
+"""What a row on a terminal shows, with widths, so that all fits into 80 columns."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class LiveRow(Reporter):
 
 
 class Log(Lines):
-    """Lines that begin with the model's name; a checkpoint is not worth one here."""
+    """Lines that begin with the model's name; checkpoints are not mentioned."""
 
     def __init__(self, name: str, every: int) -> None:
         super().__init__(every)

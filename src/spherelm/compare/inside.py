@@ -16,16 +16,16 @@ from spherelm.runs.run_dir import RunDir
 from spherelm.saved import load_model, to_device
 
 TOKENS = 96
-"""Of the validation text, whose paths are followed."""
+"""Tokens of the validation text whose paths are followed."""
 
 
 def look_inside_both(
     out: Path, dataset: TokenDataset, say: Callable[[str], None] = lambda line: None
 ) -> str | None:
-    """Write the page for the two finished runs in `out`; its address from there.
+    """Write the page for the two finished runs in `out`; returns its path relative to `out`.
 
-    None where the data has no tokenizer, without which the text cannot be shown, or where there is
-    no room for a model: a comparison is worth reading without its insides.
+    Returns None if the data has no tokenizer, without which the text cannot be shown, or if a model
+    does not fit in memory: the comparison is still worth reading.
     """
     if not all(RunDir(out / arch).tokenizer.is_dir() for arch in ARCHS):
         return None
@@ -39,7 +39,7 @@ def look_inside_both(
             model = to_device(model.float(), choose_device(config.train.device)).eval()
             found = look_inside(model, tokenizer, text, run=arch, label=label, tokens=TOKENS)
         except UserError as error:
-            say(f"the page of insides is left out: {error}")
+            say(f"the page about the models' insides is left out: {error}")
             return None
         models.append(found)
     (out / INSIDE).mkdir(exist_ok=True)

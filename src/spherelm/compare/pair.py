@@ -1,7 +1,7 @@
-"""GPT and nGPT trained on the same tokens, to be held against each other (see `comparison`).
+"""Train GPT and nGPT on the same tokens, to be compared (see `comparison`).
 
 Both runs have the same size, steps, batches, order of data and seed; each has the values that suit
-it. An interrupted comparison goes on where it stopped.
+it. An interrupted comparison resumes where it stopped.
 
     DIR/gpt/  DIR/ngpt/    run directories
     result.json            the numbers
@@ -31,7 +31,7 @@ from spherelm.training.resume import check_same_run
 
 RESULT = "result.json"
 INSIDE = "inside"
-"""The folder of the page that `inspect` makes of both models."""
+"""The folder of the page that `inspect` makes about both models."""
 FILES = (
     *(RESULT, "report.html", "loss.png", "loss-seconds.png", "alpha.png"),
     *(f"{INSIDE}/{name}" for name in ("index.html", "inspect.json", "directions.json")),
@@ -46,9 +46,9 @@ def configure(
     vocab_size: int,
     rates: Mapping[Arch, float | None],
 ) -> dict[Arch, RunConfig]:
-    """The two runs of a comparison; `rates` are learning rates in place of the preset's.
+    """The two runs of a comparison; `rates` replace the preset's learning rates.
 
-    Where `train.steps` is not the preset's, warmup keeps its share of the run.
+    If `train.steps` is not the preset's, warmup keeps its share of the run.
     """
     runs: dict[Arch, RunConfig] = {}
     for arch in ARCHS:
@@ -62,7 +62,7 @@ def configure(
 
 
 def check_data(dataset: TokenDataset) -> None:
-    """Refuse data on which nothing could be compared."""
+    """Refuse data without a validation part, as there would be nothing to compare."""
     if not dataset.has_val:
         raise UserError(
             f"{dataset.path} has no validation part, whose loss is compared; prepare it with "
@@ -79,15 +79,15 @@ def claimed(
     force: bool,
     inputs: Sequence[Input] = (),
 ) -> Iterator[None]:
-    """Hold `out` for this comparison, or refuse; an earlier one is replaced under `force`."""
+    """Claim `out` for this comparison, or refuse; `force` replaces an earlier one."""
     _check_claim(out, runs, resume, force, inputs)
     owner = place.own(out, COMPARE)
     try:
-        _check_claim(out, runs, resume, force, inputs)  # another process may have begun here since
+        _check_claim(out, runs, resume, force, inputs)  # again: another process may have begun here
         if force and not place.is_vacant(out):
             owner = place.renew(owner, COMPARE, lambda folder: None)
         owner.sign(COMPARE.verb)
-        for name in FILES:  # they would speak of another comparison until this one ends
+        for name in FILES:  # until this comparison ends they would describe another one
             (out / name).unlink(missing_ok=True)
         yield
     finally:
@@ -101,12 +101,12 @@ def _check_claim(
     force: bool,
     inputs: Sequence[Input],
 ) -> None:
-    """Refuse a folder that is not this comparison's to write to; nothing is written."""
+    """Refuse a folder that this comparison may not write to; writes nothing itself."""
     begun = [arch for arch in ARCHS if RunDir(out / arch).holds_a_run()]
     if begun and resume != "never" and not force:
         for arch in begun:
             before, now = RunDir(out / arch).read_config(), runs[arch]
-            if before.train.steps != now.train.steps:  # a run may go on for longer, this may not
+            if before.train.steps != now.train.steps:  # a run may be extended, a comparison not
                 raise UserError(
                     f"cannot resume with train.steps = {now.train.steps}: the comparison began "
                     f"with {before.train.steps}; leave it as it was, or start over with another "
@@ -131,9 +131,10 @@ def train_both(
     out: Path,
     reporter: Callable[[Arch], Reporter],
 ) -> TrainResult | None:
-    """Train GPT, then nGPT, each from its newest checkpoint; how a run ended that was stopped.
+    """Train GPT, then nGPT, each from its newest checkpoint; returns the result of a run that was
+    stopped, or None.
 
-    One after the other, so that each has the whole machine and their times can be compared.
+    They run one after the other so that each has the whole machine and their times can be compared.
     """
     for arch in ARCHS:
         result = train(runs[arch], dataset, out / arch, resume="auto", reporter=reporter(arch))

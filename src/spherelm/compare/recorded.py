@@ -1,6 +1,6 @@
-"""What the recorded sweep says of a preset: where its runs end, and how far seeds move that.
+"""What the recorded sweep says about a preset: where its runs end, and how far seeds move that.
 
-docs/results/compare-sweep.csv has every run; a test holds the numbers here to it.
+docs/results/compare-sweep.csv has every run; a test checks the numbers here against it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spherelm.model.config import Arch
 
 @dataclass(frozen=True)
 class Recorded:
-    """The tuned runs of a preset on the built-in corpus, from seeds that chose nothing."""
+    """The tuned runs of a preset on the built-in corpus, with seeds not used for tuning."""
 
     losses: Mapping[Arch, Sequence[float]]
     """Final validation losses; both models have the same seeds, in the same order."""
@@ -30,7 +30,7 @@ class Recorded:
 
     @property
     def noise(self) -> float:
-        """Standard deviation of the lead: how far a seed alone moves it."""
+        """Standard deviation of the lead, that is, how far a seed alone moves it."""
         return statistics.stdev(self.leads)
 
     def ends(self, arch: Arch) -> str:
@@ -50,14 +50,14 @@ RECORDED: Mapping[str, Recorded] = {
 
 
 def recorded(preset: str, runs: Mapping[Arch, RunConfig]) -> Recorded | None:
-    """The record of these runs, if they differ from the preset's in nothing that counts."""
+    """The record for these runs, if they match the preset in everything that matters."""
     if preset not in RECORDED or not all(is_tuned(preset, run) for run in runs.values()):
         return None
     return RECORDED[preset]
 
 
 def is_tuned(preset: str, run: RunConfig) -> bool:
-    """Whether every value of a run is the one that the recorded sweep found for its model."""
+    """Whether every value of a run is what the recorded sweep found for its model."""
     if preset not in RECORDED:
         return False
     swept = presets.of_size(preset, run.model.arch)

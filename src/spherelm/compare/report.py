@@ -1,4 +1,4 @@
-"""`report.html`: a comparison on one page that needs nothing from anywhere else."""
+"""`report.html`: a comparison on one self-contained page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BASELINE = (
     "make a better GPT: against that one our study finds no saving of tokens that is certain "
     "(docs/results/headline.md)."
 )
-"""What a reader must know before the result of a comparison is taken for that of nGPT as such."""
+"""What to know before taking the result of a comparison for a result about nGPT in general."""
 
 
 def render(comparison: Comparison, inside: str | None = None) -> str:
@@ -71,7 +71,7 @@ def _inside(address: str) -> str:
 
 def _subtitle(c: Comparison) -> str:
     sizes = [format_count(count_parameters(m.config.model).total) for m in (c.gpt, c.ngpt)]
-    parameters = " and ".join(dict.fromkeys(sizes))  # nGPT's factors are seen where it is small
+    parameters = " and ".join(dict.fromkeys(sizes))  # they differ visibly only for small models
     return (
         f'<p class="quiet">Two language models of {parameters} parameters, GPT and the normalized '
         f"Transformer nGPT, each trained on the same {c.gpt.tokens:,} tokens "

@@ -13,10 +13,8 @@ from spherelm.training.report.samples import Sample, validation_prompt, write_sa
 
 
 def sample_from(runs: Mapping[Arch, RunDir], dataset: TokenDataset) -> dict[Arch, Sample]:
-    """Each model's way to go on with the beginning of the validation text.
-
-    Empty where the data has no tokenizer to write text with.
-    """
+    """Each model's continuation of the beginning of the validation text; empty if the data has no
+    tokenizer."""
     if not any(run_dir.tokenizer.is_dir() for run_dir in runs.values()):
         return {}
     samples: dict[Arch, Sample] = {}

@@ -3,14 +3,14 @@
     python -m spherelm.compare.sweep --preset nano --out runs/sweep
 
 Both models are tuned alike: four values each, the same ladders of rates and warmups, the same
-seeds, the same rule. From the preset's own values the sweep tries every neighbour, one step up or
-down in one value, and moves to the best until none is better; a setting counts by its mean over
-the seeds. So the values it ends with lie inside the grid: the settings around them were run, and
-lost. The lowest of many means is partly luck, and so the two winners run once more from fresh
-seeds, which chose nothing.
+seeds, the same rule. Starting from the preset's own values, the sweep tries every neighbour, one
+step up or down in one value, and moves to the best until none is better; a setting is judged by its
+mean over the seeds. So the final values are an optimum of the grid: all settings around them were
+run and lost. The lowest of many means is partly luck, so the two winners run once more with fresh
+seeds, which had no part in the choice.
 
-`sweep.csv` gets a row when a run ends, and the same command goes on where it stopped. Runs are in
-float32 on every device, so that a GPU finds what a CPU would.
+`sweep.csv` gets a row whenever a run ends, and the same command resumes where it stopped. Runs are
+in float32 on every device, so that a GPU finds the same as a CPU.
 """
 
 from __future__ import annotations
@@ -66,17 +66,18 @@ def run_trial(plan: Plan, trial: Trial) -> float:
 def sweep(
     plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid] = GRIDS
 ) -> None:
-    """Climb down from the preset's values until no neighbour is better; the winners run afresh."""
+    """Descend from the preset's values until no neighbour is better; rerun the winners with fresh
+    seeds."""
     with watched_pool(jobs, _start_worker, plan.cores) as (pool, lifeline):
         try:
             _climb(pool, plan, record, seeds, grids)
         except BrokenProcessPool:
             raise UserError(
                 "a run has died, perhaps for want of memory; the same command goes on from here, "
-                "with fewer --jobs if need be"
+                "with fewer --jobs if needed"
             ) from None
         except BaseException:
-            lifeline.close()  # ends the runs under way; else all that wait would be run, too
+            lifeline.close()  # ends the active runs; otherwise all queued ones would still run
             raise
 
 
@@ -114,7 +115,7 @@ def _climb(
 
 def _run(pool: ProcessPoolExecutor, plan: Plan, record: Record, trials: Iterable[Trial]) -> None:
     waiting = [trial for trial in trials if trial not in record.losses]
-    with deaf():  # it starts processes
+    with deaf():  # submitting starts processes
         futures = {pool.submit(run_trial, plan, trial): trial for trial in waiting}
     for done, future in enumerate(as_completed(futures), start=1):
         trial, loss = futures[future], future.result()

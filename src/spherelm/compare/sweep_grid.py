@@ -1,4 +1,4 @@
-"""The settings that a sweep moves among, and the run of each."""
+"""The grid of settings for a sweep, and the run of each setting."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ GRIDS: dict[Arch, Grid] = {
         "alpha": (0.05, 0.1, 0.2, 0.4, 0.8),
     },
 }
-"""The ladders that values move on. `warmup` is a share of the steps, `init` the standard deviation
-of GPT's matrices times sqrt(d_model), `s_z` and `alpha` are starting values."""
+"""The ladder of each value. `warmup` is a share of the steps, `init` the standard deviation of
+GPT's matrices times sqrt(d_model); `s_z` and `alpha` are starting values."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def _fields(name: str, value: float, base: RunConfig, steps: int) -> dict[str, o
 
 
 def setting_of(run: RunConfig, grid: Grid) -> Setting:
-    """The setting that a configuration has: for each name of the grid its nearest value there."""
+    """A configuration's setting: for each name the nearest value on the grid."""
     model = run.model
     values = {
         "lr": run.optim.lr,
@@ -113,7 +113,7 @@ def neighbours(setting: Setting, grid: Grid) -> list[Setting]:
 
 
 def moved(setting: Setting, name: str, step: int, grid: Grid) -> Setting | None:
-    """The setting with the value of that name moved on its ladder; None beyond its end."""
+    """The setting with one value moved by `step` rungs; None beyond the end of its ladder."""
     rung = grid[name].index(dict(setting)[name]) + step
     if not 0 <= rung < len(grid[name]):
         return None

@@ -1,4 +1,4 @@
-"""What the runs of a sweep have found: kept as they end, and told in tables."""
+"""The results of a sweep's runs: saved as the runs end, and summarized in tables."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from spherelm.plots import markdown
 
 
 class Record:
-    """`sweep.csv`: a row for each run of one preset, length and data that has ended."""
+    """`sweep.csv`: a row for each finished run of one preset, length and data."""
 
     COLUMNS = ("preset", "steps", "data", "arch", "setting", "seed", "val_loss")
 
     def __init__(self, path: Path, preset: str, steps: int, data: str | None = None) -> None:
-        """`data` is the fingerprint of the tokens; unset where the record is only read."""
+        """`data` is the fingerprint of the tokens; unset if the record is only read."""
         self.path, self.preset, self.steps, self.data = path, preset, steps, data
         self.losses: dict[Trial, float] = {}
         if not path.exists():
@@ -43,7 +43,7 @@ class Record:
                 f"{self.path} is of preset {row['preset']} at {row['steps']} steps, not of "
                 f"{self.preset} at {self.steps}; choose another --out"
             )
-        known = row.get("data")  # not in records from before there was such a column
+        known = row.get("data")  # missing in old records, which lack this column
         if self.data is not None and known is not None and known != self.data:
             raise UserError(f"{self.path} is of runs on other data; choose another --out")
 
@@ -52,7 +52,7 @@ class Record:
         self._write()
 
     def _write(self) -> None:
-        """All rows anew: a process that is killed leaves those of before, never a part of one."""
+        """Rewrite all rows, so that a killed process leaves the old file, never half a row."""
         text = io.StringIO()
         rows = csv.writer(text, lineterminator="\n")
         rows.writerow(self.COLUMNS)
@@ -62,21 +62,21 @@ class Record:
         durable.write_text(self.path, text.getvalue())
 
     def settings(self, arch: Arch) -> list[Setting]:
-        """All settings of a model that were run, in the order in which they were."""
+        """All settings of a model that were run, in that order."""
         return list(dict.fromkeys(t.setting for t in self.losses if t.arch == arch))
 
     def of(self, arch: Arch, setting: Setting, seeds: Iterable[int]) -> list[float]:
-        """The losses of a setting from those seeds that were run."""
+        """The losses of a setting, for those of `seeds` that were run."""
         trials = (Trial(arch, setting, seed) for seed in seeds)
         return [self.losses[trial] for trial in trials if trial in self.losses]
 
     def mean(self, arch: Arch, setting: Setting, seeds: Sequence[int]) -> float:
-        """The mean loss of a setting over `seeds`; NaN where not all of them were run."""
+        """The mean loss of a setting over `seeds`; NaN unless all of them were run."""
         losses = self.of(arch, setting, seeds)
         return statistics.fmean(losses) if len(losses) == len(seeds) else math.nan
 
     def best(self, arch: Arch, seeds: Sequence[int]) -> Setting:
-        """The setting of the lowest mean over `seeds`, of those that ran from all of them."""
+        """The setting with the lowest mean, among those run with all `seeds`."""
         means = {setting: self.mean(arch, setting, seeds) for setting in self.settings(arch)}
         return min((s for s in means if not math.isnan(means[s])), key=means.__getitem__)
 
@@ -89,16 +89,16 @@ def _read(row: Mapping[str, str]) -> tuple[Trial, float]:
 
 
 def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid] = GRIDS) -> str:
-    """The sweep as Markdown: the winners, what lies around them, and all that was run."""
+    """The sweep as Markdown: the winners, their neighbours, and all settings."""
     chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
     best = {arch: record.best(arch, chosen_by) for arch in grids}
 
     def winner(arch: Arch) -> list[str]:
-        anew = record.of(arch, best[arch], fresh)
-        mean = f"{statistics.fmean(anew):.3f}" if anew else ""
-        deviation = f"{statistics.stdev(anew):.3f}" if len(anew) > 1 else ""
+        rerun = record.of(arch, best[arch], fresh)
+        mean = f"{statistics.fmean(rerun):.3f}" if rerun else ""
+        deviation = f"{statistics.stdev(rerun):.3f}" if len(rerun) > 1 else ""
         chose = _losses(record.of(arch, best[arch], chosen_by))
-        return [f"{arch}: {describe(best[arch])}", chose, _losses(anew), mean, deviation]
+        return [f"{arch}: {describe(best[arch])}", chose, _losses(rerun), mean, deviation]
 
     def around(arch: Arch, name: str, step: int) -> str:
         there = moved(best[arch], name, step, grids[arch])

@@ -1,4 +1,4 @@
-"""The one table of a comparison, and its one sentence; the terminal and the report show both."""
+"""The table and the one-sentence verdict of a comparison, for both terminal and report."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def verdict(c: Comparison) -> str:
 
 
 def caveat(c: Comparison) -> str:
-    """How far one run of each model can be believed."""
+    """How far a single run of each model can be trusted."""
     if c.record is None:
         return (
             "One seed: another may give another answer, and how far seeds move these two models "

@@ -1,4 +1,4 @@
-"""A model's answers to the questions of lm-evaluation-harness, kept in a journal as they come."""
+"""A model's answers to the questions of lm-evaluation-harness, saved in a journal one by one."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from spherelm.model.transformer import Transformer
 from spherelm.ops.device import in_precision
 
 MAX_NEW_TOKENS = 256
-"""The harness's own limit for text until a stop string."""
+"""The harness's own limit on text until a stop string."""
 
 LENGTH_STEP = 32
-"""Rows of a batch, and what is asked of it, are filled up to a multiple of this: each new shape
+"""Row lengths, and the number of logits per batch, are padded to a multiple of this: each new shape
 costs cuDNN a new plan."""
 
 
@@ -37,9 +37,9 @@ class Answers:
     tokenizer: Tokenizer
     batch_size: int = 16
     dtype: torch.dtype | None = None
-    """Of matrix products; None: that of the weights."""
+    """Of matrix products; None for that of the weights."""
     journal: Journal = field(default_factory=Journal)
-    """The answers that are known already, and those that come."""
+    """Known answers; new ones are added."""
 
     @property
     def context(self) -> int:
@@ -47,13 +47,13 @@ class Answers:
 
     @functools.cached_property
     def engine(self) -> Engine:
-        """What writes texts; most tasks ask for none."""
+        """Generates text; created only on demand, as most tasks need none."""
         return Engine(self.model, self.dtype)
 
     def loglikelihoods(
         self, pairs: Sequence[tuple[list[int], list[int]]]
     ) -> list[tuple[float, bool]]:
-        """log p(continuation | context), and whether it is what greedy decoding would say."""
+        """log p(continuation | context), and whether greedy decoding would give the same."""
         scores = self._ask(
             [("loglikelihood", *pair) for pair in pairs],
             [len(context) + len(target) for context, target in pairs],
@@ -63,12 +63,12 @@ class Answers:
 
     @torch.no_grad()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[tuple[float, bool]]:
-        """The same for one batch; what does not fit into the context is cut off on the left."""
+        """The same for one batch; rows that exceed the context are cut off on the left."""
         rows = [(context + target)[-(self.context + 1) :] for context, target in pairs]
         longest = max(map(len, rows)) - 1
         width = min(-(-longest // LENGTH_STEP) * LENGTH_STEP, self.context) + 1
         device = self.model.E_input.device
-        # What fills a row comes after its tokens, and attention looks back alone.
+        # Padding comes after a row's tokens, where causal attention does not see it.
         filled = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
         ends = [len(row) - 1 for row in rows]
         counts = [min(len(pair[1]), end) for pair, end in zip(pairs, ends, strict=True)]
@@ -81,11 +81,11 @@ class Answers:
         row, at = torch.tensor(asked, device=device).unbind(1)
         with in_precision("bf16" if self.dtype == torch.bfloat16 else "fp32", device):
             h = self.model.hidden(filled[:, :-1])  # (B, T, D)
-            logits = self.model.logits(h[row, at])  # (n, V): of what is asked for alone
+            logits = self.model.logits(h[row, at])  # (n, V): only where they are needed
         wanted = filled[row, at + 1]
         logp = -F.cross_entropy(logits, wanted, reduction="none")
         greedy = logits.argmax(-1) == wanted
-        # To the host once for all rows: the device does not wait between them.
+        # One transfer for all rows, so that the device does not wait between them.
         values, hits = torch.stack([logp, greedy.to(logp.dtype)]).tolist()
         starts = itertools.accumulate(counts, initial=0)
         parts = [slice(start, start + n) for start, n in zip(starts, counts, strict=False)]
@@ -94,7 +94,7 @@ class Answers:
     def rolling(self, text: str) -> float:
         """log p(text) as one document, in windows of the context that predict each token once.
 
-        The last window predicts what is left, after as much of what is before as there is room for.
+        The last window predicts the remaining tokens, with as much text before them as fits.
         """
         ids = [self.tokenizer.end_of_document, *self.tokenizer.encode(text)]
         windows = []
@@ -116,7 +116,7 @@ class Answers:
             questions.append(("text", prompts[-1], stop, budget))
 
         def write(batch: list[int]) -> list[str]:
-            _, _, stop, budget = questions[batch[0]]  # one task has one setting
+            _, _, stop, budget = questions[batch[0]]  # the same for all questions of a task
             return generate_text(
                 self.engine,
                 self.tokenizer,
@@ -134,10 +134,8 @@ class Answers:
         lengths: Sequence[int],
         answer: Callable[[list[int]], Sequence[Any]],
     ) -> list[Any]:
-        """The answer to each question: from the journal, or by `answer` to a batch of indices.
-
-        The longest come first: if memory is short, it shows at once.
-        """
+        """The answer to each question, from the journal or by `answer`, which gets a batch of
+        indices. The longest come first, so that a lack of memory shows at once."""
         keys = list(map(digest, questions))
         answers = [self.journal.get(key) for key in keys]
         left = [i for i, known in enumerate(answers) if known is None]

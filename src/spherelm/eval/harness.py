@@ -1,8 +1,8 @@
 """Tasks of lm-evaluation-harness on a spherelm model, with its own prompts and metrics.
 
 The harness asks for the log-likelihood of a continuation, or for text until a stop string; see
-`answers`. Tokens are cut and joined exactly as the harness does for a Hugging Face model, so that
-`lm_eval --model hf` on the exported folder gives the same numbers.
+`answers`. Tokens are truncated and joined exactly as the harness does for a Hugging Face model, so
+that `lm_eval --model hf` on the exported folder gives the same numbers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def evaluate_task(
 ) -> TaskScore:
     """Measure one task; `model` is a `harness_model`, or any LM of the harness.
 
-    Data comes from the files in `data`, or from the hub where that is None.
+    Data comes from the files in `data` or, if that is None, from the hub.
     """
     lm_eval = _import_harness()
     loaded = load_task(task, data, limit)
@@ -72,15 +72,15 @@ def evaluate_task(
 
 
 def load_task(task: PaperTask, data: Path | None = None, limit: int | None = None) -> Any:
-    """A task with its questions: a long way before the first answer if they are on the hub."""
+    """A task with its questions; loading them from the hub may take a while."""
     lm_eval = _import_harness()
-    # The task's own folder alone: to index the harness's thousands of tasks takes seconds.
+    # Only the task's own folder: indexing the harness's thousands of tasks takes seconds.
     folder = Path(lm_eval.__file__).parent / "tasks" / task.folder
     manager = lm_eval.tasks.TaskManager(include_path=str(folder), include_defaults=False)
     spec: dict[str, Any] = {"task": task.name, "num_fewshot": task.shots}
     if data is not None:
         spec |= _local_source(task, data, limit)
-    # A member of a group may override its task; a task by itself may not.
+    # Settings can be overridden only in a member of a group, not in a task by itself.
     group = [{"group": "spherelm", "task": [spec]}]
     if data is not None:
         loaded = manager.load(group)
@@ -94,7 +94,7 @@ def load_task(task: PaperTask, data: Path | None = None, limit: int | None = Non
 
 
 def _local_source(task: PaperTask, data: Path, limit: int | None) -> dict[str, Any]:
-    """What to change in the harness's task to read it from memory, not from the hub."""
+    """The changes that make the harness's task read from memory instead of from the hub."""
     import datasets
 
     datasets.disable_progress_bars()
@@ -102,7 +102,7 @@ def _local_source(task: PaperTask, data: Path, limit: int | None) -> dict[str, A
     tables = {task.split: datasets.Dataset.from_list(rows if task.shots else rows[:limit])}
     no_others = dict.fromkeys(("training_split", "validation_split", "test_split"))
     source = {"custom_dataset": lambda **_: tables, **no_others, f"{task.split}_split": task.split}
-    if task.shots:  # examples come from the only split there is; the harness leaves out the asked
+    if task.shots:  # examples come from the same split; the harness skips the question itself
         source["fewshot_split"] = task.split
     return source
 
@@ -120,7 +120,7 @@ def _import_harness() -> Any:
 
 @contextlib.contextmanager
 def _quiet_unless_terminal() -> Iterator[None]:
-    """The harness draws bars on stderr; in a file they would be noise."""
+    """Hide the harness's progress bars on stderr unless that is a terminal."""
     if sys.stderr.isatty():
         yield
         return
@@ -130,14 +130,14 @@ def _quiet_unless_terminal() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _templates_compiled_once(lm_eval: Any) -> Iterator[None]:
-    """Keep the code of a task's templates, which the harness compiles anew for every example.
+    """Cache the compiled templates of a task, which the harness recompiles for every example.
 
     On 5,153 made-up texts in the form of LAMBADA, with a model that answers at once, 22 s become
     1.5 s (one CPU core).
     """
     environment: Any = getattr(lm_eval.utils, "env", None)  # jinja2's
     if not hasattr(environment, "compile") or "compile" in vars(environment):
-        yield  # another version of the harness, or kept already
+        yield  # another version of the harness, or already cached
         return
     environment.compile = functools.lru_cache(maxsize=256)(environment.compile)
     try:
@@ -147,12 +147,12 @@ def _templates_compiled_once(lm_eval: Any) -> Iterator[None]:
 
 
 def harness_model(answers: Answers) -> Any:
-    """A model as the harness wants it: an `lm_eval.api.model.LM`."""
+    """A model in the harness's form, an `lm_eval.api.model.LM`."""
     _import_harness()
     from lm_eval.api.model import TemplateLM
 
     class SpherelmLM(TemplateLM):  # type: ignore[misc]
-        """Answers the harness's two questions; which tokens to ask about is `TemplateLM`'s part."""
+        """Answers the harness's two kinds of questions; `TemplateLM` prepares their tokens."""
 
         eot_token_id = answers.tokenizer.end_of_document
 

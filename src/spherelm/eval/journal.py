@@ -1,8 +1,8 @@
-"""Answers of a model kept on disk as they come, so that an evaluation can go on where it stopped.
+"""A model's answers saved on disk one by one, so that an evaluation can resume where it stopped.
 
-A file of sealed JSON lines (see `records`): one names a model, and each that follows holds a
-question's digest and that model's answer, until another model is named. A line that a kill cut
-short is dropped.
+The file has sealed JSON lines (see `records`): a line names a model, and each line after it holds a
+question's digest and that model's answer, until another model is named. A line cut short when the
+process was killed is dropped.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from spherelm.errors import UserError
 
 
 class Journal(UserDict[str, Any]):
-    """Answers of one model by the digest of their question; with a file, they survive the process.
+    """One model's answers by the digest of the question; with a file, they outlive the process.
 
-    The file may hold answers of others as well, which stay there.
+    The file may also hold answers of other models, which are kept.
     """
 
     def __init__(self, file: Path | None = None, model: str = "") -> None:
@@ -31,10 +31,10 @@ class Journal(UserDict[str, Any]):
         answers = _by_model(file)
         self.data = answers.pop(model, {})
         lines: list[dict[str, Any]] = []
-        for each, known in (*answers.items(), (model, self.data)):  # ours last: it is added to
+        for each, known in (*answers.items(), (model, self.data)):  # ours last, to append to it
             lines += [{"model": each}, *({"question": q, "answer": a} for q, a in known.items())]
         durable.write_text(file, "".join(map(records.line, lines)))
-        # Closed by close(); until then each line goes to the operating system as it is written.
+        # Line-buffered, so each line reaches the operating system at once; close() closes it.
         self._file = open(file, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
 
     def __setitem__(self, question: str, answer: Any) -> None:
@@ -48,7 +48,7 @@ class Journal(UserDict[str, Any]):
 
 
 def digest(question: tuple[Any, ...]) -> str:
-    """What a question is known by."""
+    """A question's key in the journal."""
     return hashlib.blake2b(json.dumps(question).encode(), digest_size=16).hexdigest()
 
 

@@ -1,8 +1,8 @@
 """Perplexity by length of context: the paper's PG19 figure.
 
-Whole books, RoPE as it is. The same tokens are predicted at every length: of each book as many as
-the longest length has, cut into windows of the length in question. So curves differ by what the
-model could see, not by what it had to predict.
+Whole books, with RoPE unchanged. The same tokens are predicted at every length: the beginning of
+each book, as long as the longest length, cut into windows of each length. So curves differ by what
+the model could see, not by what it had to predict.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from spherelm.model.transformer import Transformer
 from spherelm.plots.chart import Axis, Chart, Series, roles_for
 
 Metric = Literal["perplexity", "bits-per-byte"]
-"""Perplexity is per token, and compares between models of one tokenizer only."""
+"""Perplexity is per token, so it is comparable only between models with the same tokenizer."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,9 @@ class LengthCurve:
     tokens: int
     """Predicted at each length."""
     bits_per_byte: tuple[float, ...]
-    """The losses per byte of text: what compares between tokenizers."""
+    """The losses per byte of text, which are comparable between tokenizers."""
     tokenizer: str
-    """Whose tokens were predicted."""
+    """The tokenizer of the predicted tokens."""
 
     def values(self, metric: Metric) -> tuple[float, ...]:
         """The numbers to show."""
@@ -50,7 +50,7 @@ class LengthCurve:
 
 
 def distinct_labels(configs: Sequence[ModelConfig], runs: Sequence[str]) -> list[str]:
-    """A label for each run; where two would be alike, with the name of the run."""
+    """A label for each run, with the run's name added where labels would be equal."""
     labels = [label_of(config) for config in configs]
     return [
         f"{label} ({run})" if labels.count(label) > 1 else label
@@ -59,7 +59,7 @@ def distinct_labels(configs: Sequence[ModelConfig], runs: Sequence[str]) -> list
 
 
 def label_of(config: ModelConfig) -> str:
-    """How a model is called in the table and the plot."""
+    """A model's name in the table and the plot."""
     name = ARCH_NAMES[config.arch]
     without = "" if config.arch == "gpt" or config.qk_norm else " without QK-norm"
     return f"{name}{without}, {config.context:,}"
@@ -70,8 +70,7 @@ def read_books(
 ) -> list[torch.Tensor]:
     """The first `length` + 1 tokens of each book, a .txt file, by each tokenizer: (N, T + 1) each.
 
-    Books that are not long enough for all of the tokenizers are left out, so that all read the
-    same ones.
+    Books that are too short for any of the tokenizers are left out, so that all read the same ones.
     """
     files = sorted(Path(folder).glob("*.txt"))
     if not files:
@@ -102,7 +101,7 @@ def length_curve(
     tokens_per_batch: int = 32768,
     report: Callable[[int, Evaluation], None] = lambda length, evaluation: None,
 ) -> LengthCurve:
-    """The perplexity of `model` on the tokens of books at each length; the largest is theirs."""
+    """The perplexity of `model` on books at each length; the longest must be the books' length."""
     longest = books.shape[1] - 1
     if max(lengths) != longest or any(longest % length for length in lengths):
         raise UserError(f"every length must divide the longest, {longest:,}, not {list(lengths)}")
@@ -134,7 +133,7 @@ def length_curve(
 
 
 def chart_of(curves: Sequence[LengthCurve], metric: Metric = "perplexity") -> Chart:
-    """All curves in one picture. Values beyond all floats are not in it."""
+    """All curves in one chart, without infinite values."""
     name = metric.replace("-", " ")
     archs: list[Arch] = ["gpt" if c.label.startswith("GPT") else "ngpt" for c in curves]
     lines: list[Series] = []

@@ -23,27 +23,27 @@ from spherelm.ops.names import IGNORE_INDEX
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Cross-entropy per token in nats, over `tokens` targets that stand for `text_bytes` bytes."""
+    """Cross-entropy per token in nats, over `tokens` targets that cover `text_bytes` bytes."""
 
     loss: float
     tokens: int
     text_bytes: float | None = None
-    """None where nobody knows what the tokens stand for."""
+    """None if the text of the tokens is unknown."""
 
     @property
     def perplexity(self) -> float:
-        """exp(loss); infinite where that is too large for a float."""
+        """exp(loss); infinite if that is too large for a float."""
         return math.exp(self.loss) if self.loss < 700 else math.inf
 
     @property
     def bits_per_byte(self) -> float | None:
-        """The loss in bits for each byte of text, which does not depend on the tokenizer."""
+        """The loss in bits per byte of text, which is comparable between tokenizers."""
         if not self.text_bytes:
             return None
         return self.loss * self.tokens / math.log(2) / self.text_bytes
 
     def numbers(self) -> dict[str, float | None]:
-        """What there is to report, by name."""
+        """The numbers to report, by name."""
         names = ("loss", "perplexity", "bits_per_byte", "tokens")
         return {name: getattr(self, name) for name in names}
 
@@ -60,10 +60,10 @@ def summed_loss(model: Transformer, batch: Batch) -> Tensor:
 
 
 def check_fits(model: Transformer, tokens: Tensor) -> None:
-    """Refuse a batch for whose logits, and the MLP that makes them, there is no memory."""
+    """Refuse a batch whose logits and MLP activations do not fit in memory."""
     c, cuda = model.config, tokens.device.type == "cuda"
     width = 2 if torch.is_autocast_enabled(tokens.device.type) else 4
-    logits = 0 if cuda else 2 * 4 * c.vocab_size  # and their logarithms; on CUDA there are chunks
+    logits = 0 if cuda else 2 * 4 * c.vocab_size  # logits and log-softmax; CUDA works in chunks
     require_memory(
         f"a batch of {' × '.join(map(str, tokens.shape))} tokens",
         tokens.numel() * (width * (2 * c.d_model + c.mlp_width) + logits),
@@ -79,16 +79,16 @@ def evaluate(
     token_bytes: NDArray[np.float64] | None = None,
     sum_over_ranks: Callable[[list[float]], list[float]] = list,
 ) -> Evaluation:
-    """The mean loss over all targets of `batches`; ranks that hold parts of them add theirs.
+    """The mean loss over all targets of `batches`, summed over ranks if each has a part of them.
 
-    `token_bytes` says how many bytes of text each id stands for: the targets' own are counted.
+    `token_bytes` gives the bytes of text of each id, to count those of the targets.
     """
     loss_sum, tokens, text_bytes = 0.0, 0.0, 0.0
     training = model.training
     model.eval()
     largest = 0
     for batch in batches:
-        if not training and batch.tokens.numel() > largest:  # training has asked for more already
+        if not training and batch.tokens.numel() > largest:  # training already checked for more
             largest = batch.tokens.numel()
             check_fits(model, batch.tokens)
         loss_sum += summed_loss(model, batch).item()
@@ -111,10 +111,10 @@ def text_loss(
 ) -> Evaluation:
     """Predict every token of every text once, each in a window of `context` tokens.
 
-    A text is a document: its first token is predicted after the token that ends documents. Windows
-    do not overlap, as in training; `context` is the model's if not given.
+    Each text is a document: its first token is predicted from the end-of-document token. Windows do
+    not overlap, as in training; `context` defaults to the model's.
     """
-    if isinstance(texts, str):  # whose letters would each be one
+    if isinstance(texts, str):  # each letter would be taken for a text
         raise UserError("texts is a list of texts, such as [text], not one text")
     context = context or model.config.context
     windows = []
@@ -132,7 +132,7 @@ def text_loss(
 def in_batches(
     windows: Sequence[tuple[Tensor, Tensor]], batch_size: int, device: torch.device
 ) -> Iterator[Batch]:
-    """Windows together; shorter ones are filled with targets that do not count."""
+    """Batches of windows; shorter ones are padded with targets that do not count."""
     for start in range(0, len(windows), batch_size):
         inputs, targets = map(list, zip(*windows[start : start + batch_size], strict=True))
         tokens = pad_sequence(inputs, batch_first=True)

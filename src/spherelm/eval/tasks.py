@@ -1,13 +1,13 @@
-"""The tasks of the paper: five by accuracy, with no example in the prompt, and one translation.
+"""The paper's tasks: five scored by accuracy, with no examples in the prompt, and one translation.
 
-Prompts and metrics are those of lm-evaluation-harness, and so is the form of the questions, which
-can also be read from local files:
+Prompts, metrics and the format of questions are those of lm-evaluation-harness. Questions can also
+be read from local files:
 
 arc_easy_test.jsonl        id, question, choices (list of texts), gold (index)
 hellaswag_val.jsonl        as on the hub
 winogrande_xl_dev.jsonl    as on the hub
-wsc273.txt                 four lines and a blank one each: sentence with [MASK], the word
-                           [MASK], candidates divided by a comma, the right one
+wsc273.txt                 per question four lines and a blank one: sentence with [MASK], the word
+                           [MASK], candidates separated by a comma, the right one
 lambada_test.jsonl         text
 newstest2014.fra, .eng     a sentence on each line
 """
@@ -36,7 +36,7 @@ WSC_NOUNS = frozenset(
     | {"concentration", "education", "empty", "legs", "place", "shoulders", "silence", "turn"}
     | {"will"}
 )
-"""Words after a hidden pronoun that show it to be possessive: candidates there get an 's."""
+"""Words that, after a hidden pronoun, show it to be possessive, so that candidates get an 's."""
 
 
 def _arc_easy(folder: Path) -> Iterator[Example]:
@@ -132,10 +132,10 @@ def _lines(file: Path) -> list[str]:
 
 
 def _json_examples(file: Path, **kinds: type) -> Iterator[tuple[str, Example]]:
-    """Where each line stands, and its fields of these names, each of the type asked for.
+    """The position of each line, and its fields with the names and types of `kinds`.
 
-    A list is one of texts, none of which is empty: the harness looks at how they begin. JSON can
-    spell half a character, which no tokenizer takes.
+    A list must hold non-empty texts, because the harness looks at how they begin. JSON can also
+    spell a lone surrogate, which no tokenizer accepts.
     """
     for number, line in enumerate(_lines(file), 1):
         where = f"{file} line {number}"
@@ -167,15 +167,15 @@ class PaperTask:
     title: str
     metric: str
     folder: str
-    """Where the harness keeps the task, among its own."""
+    """The task's folder in the harness."""
     split: str
-    """The part of the data that the questions are from."""
+    """The part of the data with the questions."""
     reader: Callable[[Path], Iterator[Example]]
     shots: int = 0
     """Examples in the prompt."""
 
     def read(self, folder: Path) -> list[Example]:
-        """The questions from the files in `folder`; a mistake in them is named with its line."""
+        """The questions in the files of `folder`; an error names the file and line."""
         return list(self.reader(folder))
 
 
@@ -188,18 +188,18 @@ PAPER_TASKS = (
     PaperTask("wmt14-fr-en", "WMT14 fr-en", "bleu", "translation", "test", _wmt14, shots=5),
 )
 AVERAGED = tuple(task.name for task in PAPER_TASKS if task.metric == "acc")
-"""What the paper's average accuracy is over."""
+"""The tasks in the paper's average accuracy."""
 
 
 def average_of(scores: Mapping[str, float]) -> float | None:
-    """The paper's average, over the accuracies of five tasks; None unless all of them are there."""
+    """The paper's average accuracy over five tasks; None unless all of them are there."""
     if not set(AVERAGED) <= scores.keys():
         return None
     return sum(scores[name] for name in AVERAGED) / len(AVERAGED)
 
 
 def choose_tasks(names: str) -> tuple[PaperTask, ...]:
-    """The tasks of a comma-separated list; `paper` stands for all of them."""
+    """The tasks of a comma-separated list; `paper` means all of them."""
     known = {task.name: (task,) for task in PAPER_TASKS} | {"paper": PAPER_TASKS}
     chosen: list[PaperTask] = []
     for name in map(str.strip, names.split(",")):

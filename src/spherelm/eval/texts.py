@@ -1,8 +1,8 @@
 """Texts to evaluate on, each with a name: files, compressed or not, and folders of them.
 
-They are read as `spherelm prepare` reads them: .jsonl and .parquet too, and a line with
-<|endoftext|> ends a document. All are read before a model is, so that one that cannot be read is
-named at once.
+They are read as `spherelm prepare` reads them: .jsonl and .parquet, too, and a line with
+<|endoftext|> ends a document. All are read before any model, so that an unreadable one is reported
+at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spherelm.errors import UserError
 
 @dataclass(frozen=True)
 class NamedText:
-    """The documents that one name stands for."""
+    """The documents of one name."""
 
     name: str
     documents: tuple[str, ...]
@@ -39,7 +39,7 @@ def read_texts(names: Sequence[str], field: str = "text") -> list[NamedText]:
 
 
 def read_beginning(name: str, most: int, field: str = "text") -> str:
-    """The first document of a text, or `most` characters of it; what follows is not read."""
+    """The first document of a text, or its first `most` characters; the rest is not read."""
     _check_no_tokens(name, "give the text that they were made from")
     text = ""
     for piece in _pieces(find_sources([name], field)):
@@ -72,7 +72,7 @@ def _pieces(sources: Iterable[Source]) -> Iterator[Piece]:
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """The last part of each name, as long as that tells them apart."""
+    """The last part of each name, or the whole name if others have the same last part."""
     short = [Path(name).name or name for name in names]
     return [
         each if short.count(each) == 1 else name for name, each in zip(names, short, strict=True)
@@ -80,7 +80,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def read_text(path: str | Path, what: str = "text") -> str:
-    """A file in UTF-8, as `prepare` has it; `what` says what it is where it cannot be read."""
+    """Read a UTF-8 file as `prepare` does; `what` describes it in errors."""
     try:
         return Path(path).read_bytes().decode().removeprefix("\ufeff")
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Flags from a frozen dataclass: how they are read, their help page, and what a mistake says."""
+"""Flags from a frozen dataclass: how they are parsed, their help page and their error messages."""
 
 from spherelm.flags.parse import SHORT_FORMS as SHORT_FORMS
 from spherelm.flags.parse import parse as parse

@@ -1,4 +1,4 @@
-"""What the fields of a dataclass of flags are called on the command line and in its help."""
+"""How the fields of a flags dataclass are spelled on the command line and in its help."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ VALUES = {
     "PATTERN": ("only",),
     "TOKEN": ("end_of_document",),
 }
-"""How the value of a field is called, where it is a text; of any other field, by its name."""
+"""The placeholder in the help for a text value, by field; other fields show their own name."""
 
 PATHS = frozenset(name for value in ("FOLDER", "FILE", "RUN") for name in VALUES[value]) - {
     "path",
     "results",
 }
-"""Fields that name files and folders. An empty one would mean the folder that one is in."""
+"""Fields that name files and folders. An empty one would mean the working directory."""
 
 MOST_CHOICES = 24
-"""Letters of choices that stand behind a flag; more are listed in its help."""
+"""Characters of choices to show right after a flag; a longer list goes into its help."""
 
 
 def dashed(name: str) -> str:
@@ -43,23 +43,23 @@ def dashed(name: str) -> str:
 
 
 def is_positional(field: dataclasses.Field[Any]) -> bool:
-    """Whether it is a word by itself on the command line."""
+    """Whether the field is given as a bare word, without a flag."""
     return "Positional" in str(field.type)
 
 
 def word_of(flags: type[Any], name: str) -> str:
-    """How a word without a flag is called: by its value, or by its name where it is a choice."""
+    """What the help calls a positional: its value's placeholder, or its name if it has choices."""
     kind = kinds(flags)[name]
     return name.upper() if kind.choices else kind.value(name)
 
 
 def flag_of(name: str, prefix: str = "--", off: bool = False) -> str:
-    """The flag of a field in the section that `prefix` names; `off` is the other of a pair."""
+    """The flag of a field in the section named by `prefix`; `off` gives the form with "no-"."""
     return f"{prefix}{'no-' if off else ''}{dashed(name)}"
 
 
 def in_order(flags: type[Any]) -> list[dataclasses.Field[Any]]:
-    """All fields as they are listed: a verb's own before those that it shares, --json the last."""
+    """All fields in the order of the help: a verb's own, those it inherits, and --json last."""
 
     def place(field: dataclasses.Field[Any]) -> int:
         owners = (field.name in vars(kind).get("__annotations__", ()) for kind in flags.__mro__)
@@ -69,7 +69,7 @@ def in_order(flags: type[Any]) -> list[dataclasses.Field[Any]]:
 
 
 def spellings(flags: Any, prefix: str = "--") -> Iterator[str]:
-    """All flags as they are typed, from the dataclass of their defaults."""
+    """All flags as they are typed; `flags` is an instance of the dataclass."""
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
         if is_positional(field):
@@ -84,22 +84,20 @@ def spellings(flags: Any, prefix: str = "--") -> Iterator[str]:
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What values a field takes."""
+    """Which values a field takes."""
 
     of: Any
     """The type of one value."""
     many: bool
-    """Whether it takes any number of them."""
+    """Whether it takes any number of values."""
 
     @property
     def choices(self) -> tuple[str, ...]:
         return tuple(map(str, get_args(self.of))) if get_origin(self.of) is Literal else ()
 
     def value(self, name: str) -> str:
-        """How a value of the field `name` is called; nothing for one that is switched on and off.
-
-        What stands for several is followed by dots.
-        """
+        """The placeholder for the value of the field `name`, with dots if it takes several; empty
+        for a switch."""
         if self.of is bool:
             return ""
         choices = "|".join(self.choices)
@@ -128,7 +126,7 @@ def kinds(flags: type[Any]) -> dict[str, Kind]:
 
 
 def docs(flags: type[Any]) -> dict[str, str]:
-    """The docstring under every field, on one line. Python keeps none: they are read again."""
+    """The docstring under every field, on one line, from the source: Python does not keep them."""
     return _docs(flags)  # type: ignore[arg-type]
 
 

@@ -1,7 +1,7 @@
-"""What a mistake on a command line says: from the parser's events to one line each.
+"""Error messages for the command line: one line for each error event of the parser.
 
-All that is private to tyro is here. The events are its hook for this, which it may still change: a
-test holds each of them to the line that it becomes.
+All use of tyro's private API is in this file. Its error events are meant for this purpose but may
+still change, so a test checks the message for each of them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ ELSEWHERE = {
     "--max-new-tokens": ("max-length", "length", "n-tokens"),
     "--preset": ("model", "size"),
 }
-"""What our options are called in other programs."""
+"""The names that other programs give to our options."""
 WORDS = ("run", "model", "checkpoint", "ckpt", "folder", "path", "file", "input")
-"""What other programs have an option for, and we a word without one."""
+"""Options of other programs that are positional arguments here."""
 
 
 def refusing(refuse: Callable[[ParseErrorEvent], None]) -> AbstractContextManager[None]:
-    """Let `refuse` say what is wrong; in a tyro without the hook for it, tyro says so itself."""
+    """Pass parse errors to `refuse`; a tyro without this hook prints its own messages."""
     try:
         from tyro._errors import on_parse_error
     except ImportError:
@@ -52,9 +52,9 @@ def explain(
     short_forms: Iterable[str] = (),
     meant: Callable[[str], str | None] = lambda word: None,
 ) -> str:
-    """What is wrong with a command line, from the event in which tyro says so.
+    """What is wrong with a command line, from tyro's error event.
 
-    `meant` says what a word too many was probably meant as, where that can be told.
+    `meant` guesses which option a stray word was meant as, or returns None.
     """
     from tyro import _errors as tyro
 
@@ -62,7 +62,7 @@ def explain(
     if isinstance(event, tyro.UnrecognizedArgs):
         return _unknown(event.tokens, argv, known, flags, meant)
     if isinstance(event, tyro.MissingArgs):
-        if event.unrecognized_tokens:  # --oot for --out: what is there tells more
+        if event.unrecognized_tokens:  # --oot for --out: the misspelling says more
             return _unknown(event.unrecognized_tokens, argv, known, flags, meant)
         missing = [each.arg for each in event.missing_arguments]
         missing.sort(key=lambda argument: argument.is_positional())
@@ -73,19 +73,19 @@ def explain(
         return f"{_name(event.argument, flags)} must be one of {choices}, not {event.value!r}"
     if isinstance(event, tyro.BadValue):
         strange = [w for w in argv if w.startswith("--") and w.partition("=")[0] not in known]
-        if event.argument.is_positional() and strange:  # which has taken the word to itself
+        if event.argument.is_positional() and strange:  # an unknown flag took the word as its value
             return _unknown(strange, argv, known, flags, meant)
         choices = ", ".join(event.argument.lowered.choices or ())
         return f"{_name(event.argument, flags)} needs a value" + (f": {choices}" if choices else "")
     if isinstance(event, tyro.InstantiationFailure):
-        if event.argument is None:  # all could be read, and the dataclass refused it
+        if event.argument is None:  # all values parsed, but the dataclass rejected them
             return event.message
         return _not_a_value(_name(event.argument, flags), event.argument, event.message, argv)
     return f"the options cannot be understood ({type(event).__name__})"
 
 
 def _name(argument: ArgumentDefinition, flags: Any) -> str:
-    """The flag as it is typed; a word without one as the help calls it."""
+    """The flag as it is typed, or a positional as the help calls it."""
     if not argument.is_positional():
         return argument.lowered.name_or_flags[0]
     return word_of(type(flags), argument.field.intern_name)
@@ -108,7 +108,7 @@ def _unknown(
     flags: Any,
     meant: Callable[[str], str | None],
 ) -> str:
-    """The first flag that is none, with the nearest that is one; else the word that is too many."""
+    """The first unknown flag, with the nearest known one; if all are known, the stray word."""
     wrong = next((word for word in words if word.startswith("--")), None)
     if wrong is None:
         switch = _switch_before(words[0], argv, known)
@@ -131,22 +131,23 @@ def _unknown(
 
 
 def _close(wrong: str, known: list[str]) -> str:
-    """The option that was meant by a name that is none, or the few; empty where nobody knows.
+    """The option that an unknown flag was probably meant as, or a few of them; empty if none is
+    close.
 
-    Of options of one spelling the first counts, so that short forms come before others.
+    Where several options share a last name the first wins, so short forms have priority.
     """
     elsewhere = [ours for ours, names in ELSEWHERE.items() if wrong.removeprefix("--") in names]
     if elsewhere and elsewhere[0] in known:
         return elsewhere[0]
     bare = {f"--{flag.lstrip('-').rpartition('.')[2]}": flag for flag in reversed(known)}
-    bare |= {flag: flag for flag in known}  # also without the section that a field is in
+    bare |= {flag: flag for flag in known}  # with its section, and above without it
     if close := difflib.get_close_matches(wrong, bare, n=1, cutoff=0.7):
         return bare[close[0]]
     return " or ".join(flag for flag in known if flag.endswith(wrong.removeprefix("-")))
 
 
 def _switch_before(word: str, argv: list[str], known: list[str]) -> str | None:
-    """The switch that a word too many was meant for: --switch WORD or --switch=WORD."""
+    """The switch that was given a stray word as a value: --switch WORD or --switch=WORD."""
     pairs = [*itertools.pairwise(argv), *(each.split("=", 1) for each in argv if "=" in each)]
     before = next((flag for flag, after in pairs if after == word), "")
     return before if before in known and _opposite(before) in known else None

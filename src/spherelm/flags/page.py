@@ -1,8 +1,8 @@
 """The help page of a verb, from the dataclass of its flags and the defaults in force.
 
-tyro reads the flags and could draw a page. Ours puts first what people use first, has both forms of
-a switch in one line, shows a default where it says something, lists alike sections once, and breaks
-lines where the terminal ends.
+tyro, which parses the flags, could print one, too. Ours puts first what people use first, has both
+forms of a switch on one line, shows a default only where it says something, lists sections of the
+same kind once, and wraps lines to the terminal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Entry = tuple[str, str]
 
 
 def page(flags: Any, verb: str, short_forms: Mapping[str, str], required: frozenset[str]) -> str:
-    """The help page of `spherelm VERB`; `flags` has the defaults, but for those `required`."""
+    """The help page of `spherelm VERB`; `flags` holds the defaults of all but `required` fields."""
     kind = type(flags)
     words, must, may = [], [], []
     for field in in_order(kind):
@@ -56,7 +56,10 @@ def _description(flags: type[Any]) -> str:
 
 
 def _entry(flags: Any, name: str, prefix: str = "--", note: str | None = None) -> Entry:
-    """A flag with its value, and its help. A switch that is on, or a section's, has both forms."""
+    """A flag with its value, and its help.
+
+    A switch that is on by default, or is inside a section, is shown as --[no-]NAME.
+    """
     kind, value, in_section = kinds(type(flags))[name], getattr(flags, name), prefix != "--"
     both = kind.of is bool and (value is True or in_section)
     flag = f"{prefix}[no-]{dashed(name)}" if both else flag_of(name, prefix)
@@ -65,7 +68,7 @@ def _entry(flags: Any, name: str, prefix: str = "--", note: str | None = None) -
 
 
 def _short(flags: Any, short: str, long: str) -> Entry:
-    """The entry of a short form: what is said of the field of a section that it stands for."""
+    """The entry of a short form, with the help of the section's field that it stands for."""
     section, _, name = long.removeprefix("--").replace("-", "_").partition(".")
     fields = getattr(flags, section)
     value = kinds(type(fields))[name].value(name)
@@ -73,9 +76,9 @@ def _short(flags: Any, short: str, long: str) -> Entry:
 
 
 def _help(flags: type[Any], name: str, note: str) -> str:
-    """What the docstring says, and in brackets what holds unless the flag is given."""
+    """The field's docstring, followed by a note in brackets such as the default."""
     kind, text = kinds(flags)[name], docs(flags).get(name, "")
-    if text.startswith("Whether to "):  # for a switch, an order
+    if text.startswith("Whether to "):  # the help of a switch is in the imperative
         text = text[11].upper() + text[12:]
     if kind.choices and kind.value(name).startswith("WHICH"):
         text += f" One of {', '.join(kind.choices)}."
@@ -83,7 +86,7 @@ def _help(flags: type[Any], name: str, note: str) -> str:
 
 
 def _default(value: Any, in_section: bool = False) -> str:
-    """A default that says something: not that nothing is set, nor that a plain flag is off."""
+    """The note on a default; empty for an unset value or a plain switch that is off."""
     if value is None or value in ((), ""):
         return ""
     if isinstance(value, bool):
@@ -100,7 +103,7 @@ def _shown(value: Any) -> str:
 
 
 def _sections(flags: Any, prefix: str) -> Iterator[str]:
-    """A block for each section of `flags`, and for those in it; alike ones share one."""
+    """A block for each section of `flags` and its subsections; those of one type share a block."""
     alike: dict[type[Any], list[str]] = {}
     for field in dataclasses.fields(flags):
         value = getattr(flags, field.name)
@@ -121,7 +124,7 @@ def _sections(flags: Any, prefix: str) -> Iterator[str]:
 
 
 def _alike(flags: Any, names: list[str], prefix: str) -> str:
-    """Sections of one kind, such as the scales of a model: their names, then their fields."""
+    """One block for sections of one type, such as a model's scales: their names, then fields."""
     kind = type(getattr(flags, names[0]))
     fields = []
     for field in dataclasses.fields(kind):

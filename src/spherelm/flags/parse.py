@@ -1,4 +1,4 @@
-"""A command line read into a frozen dataclass by tyro; mistakes end in one line."""
+"""Parse a command line into a frozen dataclass with tyro; a mistake becomes a one-line error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHORT_FORMS = {
     "--seed": "--train.seed",
     "--device": "--train.device",
 }
-"""Fields of a run that people set most."""
+"""Short forms of the run's most used fields."""
 
 
 def parse(
@@ -33,10 +33,10 @@ def parse(
     meant: Callable[[str], str | None] = lambda word: None,
     **defaults: Any,
 ) -> A:
-    """Parse `argv` into the dataclass `flags`, some of whose defaults may be others here.
+    """Parse `argv` into the dataclass `flags`; `defaults` override those of its fields.
 
-    The docstrings of its fields are the help, which also lists `short_forms`; `argv` has none of
-    these left. `meant` says what a word that belongs to no option was probably meant as.
+    The help consists of the fields' docstrings and also lists `short_forms`, which must already be
+    expanded in `argv`. `meant` guesses which option a stray word was meant as.
     """
     import tyro
 

@@ -1,4 +1,4 @@
-"""A command line as a list of words, before the parser reads it."""
+"""Helpers for the words of a command line before it is parsed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from spherelm.flags.fields import dashed
 
 
 def long_forms(argv: list[str], short_forms: Mapping[str, str]) -> list[str]:
-    """`argv` with one spelling for each flag: --steps and --train.steps, --a_b and --a-b."""
+    """`argv` with one spelling per flag: --steps becomes --train.steps, --a_b becomes --a-b."""
     words = []
     for word in argv:
         flag, equals, value = word.partition("=")
@@ -20,16 +20,16 @@ def long_forms(argv: list[str], short_forms: Mapping[str, str]) -> list[str]:
 
 
 def given(argv: list[str]) -> frozenset[str]:
-    """The dotted names of all fields that flags set, to whatever value; `argv` has long forms."""
+    """The dotted names of all fields that `argv`, in long forms, sets to any value."""
     flags = (word.partition("=")[0] for word in argv if word.startswith("--"))
     names = (flag[2:].replace("-", "_").rpartition(".") for flag in flags)
     return frozenset(section + dot + name.removeprefix("no_") for section, dot, name in names)
 
 
 def value_of(flag: str, argv: list[str]) -> str | None:
-    """The value of a flag on which the defaults of others depend, before all are parsed.
+    """The value of a flag that other flags' defaults depend on, read before parsing.
 
-    None also where its value is missing, which the parser refuses.
+    Also None if the value is missing; the parser reports that later.
     """
     values = []
     for i, word in enumerate(argv):

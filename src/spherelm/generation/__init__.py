@@ -1,1 +1,1 @@
-"""Text from a trained model: `sampling` chooses tokens, `cached` gives logits, `engine` loops."""
+"""Text from a trained model: `cached` computes logits, `sampling` picks tokens, `engine` loops."""

@@ -1,7 +1,8 @@
 """Decoding with cached keys and values: a whole prompt at once, then a token at a time.
 
-The blocks are the model's own; what differs is what a query attends to. The cache holds keys as
-attention needs them, rotated and normalized; their factors are on q (`spherelm.model.fold`).
+The blocks are the model's own; only what a query attends to differs. The cache holds keys as
+attention needs them, rotated and normalized; their factors are applied to q
+(`spherelm.model.fold`).
 
 Shapes: B batch, T time, H heads, G heads of k and v, K head dimension, V vocabulary, L layers,
 S length of the cache.
@@ -38,7 +39,7 @@ class Cache:
 
 
 def new_cache(model: FoldedTransformer, batch: int, length: int) -> Cache:
-    """An empty cache, zero where nothing is yet; the model's RoPE reaches as far as it does."""
+    """An empty cache, filled with zeros; also extends the model's RoPE to its length."""
     c = model.config
     shape = (c.n_layers, batch, c.kv_heads, length, c.d_k)
     model.extend_context(length)
@@ -49,7 +50,7 @@ def new_cache(model: FoldedTransformer, batch: int, length: int) -> Cache:
 
 
 def check_fits(model: FoldedTransformer, batch: int, prompt: int, new: int) -> None:
-    """Refuse prompts for which there is no memory, in one line that says how much there is."""
+    """Refuse prompts that do not fit in memory; the error says how much there is."""
     require_memory(
         f"a cache for {prompt:,} tokens of prompt and {new:,} new ones, {batch} times,",
         generation_bytes(model, batch, prompt, new),
@@ -59,7 +60,7 @@ def check_fits(model: FoldedTransformer, batch: int, prompt: int, new: int) -> N
 
 
 def generation_bytes(model: FoldedTransformer, batch: int, prompt: int, new: int) -> int:
-    """The cache, and what one block holds at its widest while prompts are read."""
+    """Bytes of the cache, and of one block's activations at their peak while prompts are read."""
     c = model.config
     cache = 2 * c.n_layers * batch * c.kv_heads * (prompt + new) * c.d_k
     widest = 4 * c.d_model + 3 * c.mlp_width  # h, its update, heads; u, ν and their product
@@ -68,7 +69,7 @@ def generation_bytes(model: FoldedTransformer, batch: int, prompt: int, new: int
 
 @dataclass(frozen=True, eq=False)
 class _KeepKeys:
-    """Causal attention over prompts, whose keys and values a layer's cache keeps."""
+    """Causal attention over prompts that also stores keys and values in a layer's cache."""
 
     keys: Tensor
     values: Tensor
@@ -82,7 +83,7 @@ class _KeepKeys:
 
 @dataclass(frozen=True, eq=False)
 class _OverCache:
-    """One token of each sequence, in the place of time, over its own sequence's cache."""
+    """Attention of one token per sequence, laid out along time, over its own sequence's cache."""
 
     keys: Tensor
     values: Tensor
@@ -93,7 +94,7 @@ class _OverCache:
     def __call__(self, ops: Operations, q: Tensor, k: Tensor, v: Tensor, scale: float) -> Tensor:
         self.keys[self.rows, :, self.positions] = k[0]  # (B, G, K)
         self.values[self.rows, :, self.positions] = v[0]
-        # The H/G queries that share a key head stand in the place of time.
+        # The H/G queries that share a key head are laid out along the time dimension.
         grouped = q[0].unflatten(1, (k.shape[2], -1))  # (B, G, H/G, K)
         span = self.mask.shape[-1]
         heads = F.scaled_dot_product_attention(
@@ -110,13 +111,13 @@ class _OverCache:
 def prefill(
     model: FoldedTransformer, tokens: Tensor, cache: Cache, last: Tensor | None = None
 ) -> Tensor:
-    """Run whole prompts, and keep their keys and values.
+    """Run whole prompts and store their keys and values.
 
     Prompts shorter than T are padded on the right with any token; causality hides the padding, and
     `decode` overwrites its keys.
 
     tokens: (B, T), last: (B,) position of each prompt's last token -> logits (B, V) there, or
-    (B, T, V) at all positions where `last` is not given.
+    (B, T, V) at all positions if `last` is not given.
     """
     attends = map(_KeepKeys, cache.keys, cache.values)
     h = model.run_blocks(model.embed(tokens), model.rope(tokens.shape[1]), attends)
@@ -134,10 +135,10 @@ def decode(
     span: int,
     run: RunBlock = run_block,
 ) -> Tensor:
-    """One token more for each sequence, wherever each of them is.
+    """One more token for each sequence, at each sequence's own position.
 
-    The B sequences stand in the place of time: each token has its own position, and attends to its
-    own sequence's cache, of which the first `span` entries are looked at.
+    The B sequences are laid out along the time dimension: each token has its own position, and
+    attends to the first `span` entries of its own sequence's cache.
 
     tokens: (B,), positions: (B,) < span -> logits (B, V)
     """

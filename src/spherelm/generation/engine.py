@@ -1,12 +1,12 @@
-"""The loop of generation: prefill once, then decode token by token.
+"""The generation loop: prefill once, then decode token by token.
 
     engine = Engine(model)
-    for tokens in engine.stream(prompts, max_new_tokens=64): ...     # as they come
+    for tokens in engine.stream(prompts, max_new_tokens=64): ...     # as they are generated
     engine.generate(prompts, max_new_tokens=64)                      # all at the end
 
 Prompts of different lengths share a batch; each sequence has its own position. On CUDA a decode
-step is one CUDA graph, captured once for each span of the cache, and so is the reading of prompts,
-captured where a length comes a second time.
+step is a CUDA graph, captured once for each span of the cache; reading prompts is one, too,
+captured when a length occurs for the second time.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from spherelm.ops.interface import Operations
 from spherelm.validate import require_int
 
 SHORTEST_SPAN = 256
-"""The first span of the cache that a CUDA graph looks at; the next are twice as long each."""
+"""The shortest span of the cache for a CUDA graph; each further span is twice as long."""
 
 MOST_READ = 16_384
-"""Tokens of prompts that a CUDA graph reads at most: the device is busy long enough with more."""
+"""Most prompt tokens read by a CUDA graph: with more, the device is busy enough without one."""
 
 LOOK_EVERY = 16
-"""Steps between looks at whether all sequences have stopped: a look waits for the device."""
+"""Steps between checks whether all sequences have stopped: a check waits for the device."""
 
 Read = Callable[[Tensor, Tensor], Tensor]
 """tokens (B, T), last (B,): position of each prompt's last token -> logits (B, V) there"""
@@ -55,13 +55,13 @@ class _Decoder:
 
     cache: Cache
     rope: Tensor
-    """The table that graphs read where it lay when they were captured, so it must stay."""
+    """Kept alive because captured graphs read this table at its address."""
     read: Read
     step: Step
 
 
 class Engine:
-    """A model ready to generate: scales folded, and on CUDA the decode step a graph."""
+    """A model ready to generate: with folded scales and, on CUDA, the decode step as a graph."""
 
     def __init__(
         self,
@@ -73,15 +73,15 @@ class Engine:
         fused: bool = True,
         cuda_graphs: bool = True,
     ) -> None:
-        """`dtype` of products and cache, by default the model's. On CUDA a decode step is replayed
-        as a graph; `fused` takes our kernels for a batch of one; `compile` compiles the step for
-        all else, a wait of some seconds for faster tokens."""
+        """`dtype` is that of products and cache, by default the model's. On CUDA a decode step is
+        replayed as a graph; `fused` uses our kernels for a batch of one; `compile` compiles the
+        step for everything else, which takes some seconds but makes tokens faster."""
         self.model = FoldedTransformer(model, dtype, ops)
         self.device = self.model.E_input.device
         self.graphed = cuda_graphs and self.device.type == "cuda"
         self.fused = fused and self.graphed
         self._kept: _Decoder | None = None
-        """Of the last prompts, for the next; not here while it is in use."""
+        """The last decoder, for reuse; None while it is in use."""
         self._decoding = self.model
         self._run: RunBlock = run_block
         if compile and self.graphed:
@@ -95,7 +95,7 @@ class Engine:
             )
 
     def _plain(self) -> Operations:
-        """What the compiler fuses best, on weights as the kernels have them."""
+        """Plain operations, which the compiler fuses best, on weights packed as for the kernels."""
         config, plain = self.model.config, Choice(kernels="reference", packed=True)
         return choose_ops(plain, config.update, config.d_model, self.device, self.model.dtype)
 
@@ -110,7 +110,7 @@ class Engine:
         sampling: Sampling = PLAIN,
         stop_ids: AbstractSet[int] = frozenset(),
     ) -> list[list[int]]:
-        """The new tokens of each prompt, up to and without its first token of `stop_ids`."""
+        """The new tokens of each prompt, up to but excluding the first one in `stop_ids`."""
         columns: list[Tensor] = []
         stops = torch.tensor(sorted(stop_ids), dtype=torch.long, device=self.device)
         stopped = torch.zeros(len(prompts), dtype=torch.bool, device=self.device)
@@ -133,7 +133,7 @@ class Engine:
         sampling: Sampling = PLAIN,
         stop_ids: AbstractSet[int] = frozenset(),
     ) -> Iterator[list[int | None]]:
-        """The next token of each prompt, step by step; None for those that have stopped."""
+        """Yield the next token of each prompt, step by step; None for those that have stopped."""
         going = [True] * len(prompts)
         for tokens in self._steps(prompts, max_new_tokens, sampling):
             row = tokens.tolist()
@@ -147,7 +147,7 @@ class Engine:
         self, prompts: Sequence[Sequence[int]], max_new_tokens: int, sampling: Sampling
     ) -> Iterator[Tensor]:
         """The tokens of each step, (B,), on the device; stops after `max_new_tokens`."""
-        prompts = [list(map(operator.index, prompt)) for prompt in prompts]  # of a tensor, too
+        prompts = [list(map(operator.index, prompt)) for prompt in prompts]  # or rows of a tensor
         self._check(prompts, max_new_tokens)
         if max_new_tokens == 0:
             return
@@ -176,7 +176,7 @@ class Engine:
                 self._kept = decoder
 
     def _decoder(self, batch: int, length: int) -> _Decoder:
-        """A cache for at least `length` entries, and what reads and decodes with it."""
+        """A cache for at least `length` entries, with the functions that use it."""
         if not self.graphed:
             cache = new_cache(self.model, batch, length)
             return _Decoder(
@@ -186,17 +186,18 @@ class Engine:
                 lambda tokens, positions, used: self._decode(tokens, positions, cache, used),
             )
         length = _span(length)
-        kept, self._kept = self._kept, None  # another stream that begins meanwhile makes its own
+        kept, self._kept = self._kept, None  # a stream begun in the meantime makes its own
         if kept is not None and (kept.cache.batch, kept.cache.length) == (batch, length):
-            return kept  # what is left in its cache is overwritten or not seen
-        del kept  # its memory is needed
+            return kept  # old entries in its cache are overwritten or masked
+        del kept  # to free its memory first
         cache = new_cache(self.model, batch, length)
         read, step = self._graphed_read(cache), self._graphed_step(batch, cache)
         return _Decoder(cache, self.model.rope.table, read, step)
 
     def _graphed_read(self, cache: Cache) -> Read:
-        """Prompts padded to one of few lengths, so that a graph serves many; a length that comes
-        only once is not worth its capture. Graph or not, a prompt gives the same logits."""
+        """Read prompts with graphs. Prompts are padded to a few lengths, so that a graph serves
+        many; a length that occurs only once is not worth capturing. The padding is the same with
+        and without a graph, so a prompt always gives the same logits."""
         from spherelm.generation.graph import Graph
 
         def read(tokens: Tensor, last: Tensor) -> Tensor:
@@ -256,7 +257,7 @@ class Engine:
 def _seen(
     prompts: Sequence[Sequence[int]], vocab_size: int, device: torch.device, sampling: Sampling
 ) -> Tensor | None:
-    """Which tokens occur in each prompt, (B, V); None where no one will ask."""
+    """Which tokens occur in each prompt, (B, V); None if `sampling` does not need it."""
     if sampling.repetition_penalty == 1.0:
         return None
     seen = torch.zeros(len(prompts), vocab_size, dtype=torch.bool)
@@ -266,7 +267,7 @@ def _seen(
 
 
 def _span(used: int) -> int:
-    """The power of two that holds the entries in use: one graph serves many steps."""
+    """The power of two that covers the entries in use, so that one graph serves many steps."""
     return max(SHORTEST_SPAN, 1 << (used - 1).bit_length())
 
 

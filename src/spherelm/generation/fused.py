@@ -1,19 +1,19 @@
-"""A decode step of one sequence in five kernels a block, for CUDA.
+"""A decode step of one sequence in five kernels per block, for CUDA.
 
-With one token a product reads its matrix once and computes almost nothing, so what is left to win
-is the number of kernels: each costs about two microseconds however little it does. What a block
-does between its products is short enough to be repeated by every program of the next product:
+For one token a product reads its matrix once and computes almost nothing, so the way to save time
+is to launch fewer kernels: each costs about two microseconds however little it does. What a block
+does between its products is short enough for every program of the next product to repeat it:
 
-    1  h ← update of the block before; q, k, v = h W_qkv         a program for a few rows
-    2  RoPE, Norm, s_qk²; attention over a part of the cache     a program for a head and a part
-    3  the parts joined; y = heads W_o                           a program for a few rows
-    4  h ← update by y; u · SiLU(ν) of h W_u, h W_ν              a program for a few rows
-    5  y = ... W_oMLP                                            a program for a few rows
+    1  h ← update of the previous block; q, k, v = h W_qkv       a program per few rows
+    2  RoPE, Norm, s_qk²; attention over a part of the cache     a program per head and part
+    3  join the parts; y = heads W_o                             a program per few rows
+    4  h ← update by y; u · SiLU(ν) of h W_u, h W_ν              a program per few rows
+    5  y = ... W_oMLP                                            a program per few rows
 
-The stream h is held in float32, in two buffers by turns: one is read by all programs while the
-first of them writes the other.
+The stream h is in float32, in two alternating buffers: all programs read one while the first of
+them writes the other.
 
-The kernels are in `spherelm.ops.triton.decode`; here is what they are given. Shapes as in `cached`.
+The kernels are in `spherelm.ops.triton.decode`; this file launches them. Shapes as in `cached`.
 """
 
 # Triton functions have no types a checker knows.
@@ -43,18 +43,18 @@ _SHAPES = {
     "o_mlp": (16384, 8),
     "logits": (16384, 4),
 }
-"""Of each product: numbers of its matrix that a program holds at once, and its warps."""
+"""For each product: how many numbers of its matrix a program holds at once, and its warps."""
 _MOST_NUMBERS = 32768
 _ATTENTION_WARPS = 4
 _POSITIONS = 128
-"""Entries of the cache that a program looks at together."""
+"""Entries of the cache that a program processes at once."""
 _PARTS = 4
-"""Parts of the cache at most."""
+"""Most parts that the cache is split into."""
 
 
 def applies(model: FoldedTransformer, batch: int) -> bool:
-    """Whether the kernels do what this model needs: one sequence, and our blocks with the paper's
-    update."""
+    """Whether the kernels support this model and batch: one sequence, and our own blocks with the
+    paper's update."""
     gpt = model.config.arch == "gpt" and not model.config.gpt_qk_norm
     paper = gpt or (model.config.arch == "ngpt" and model.config.update == "lerp")
     fits = batch == 1 and model.config.mlp_width <= _MOST_NUMBERS
@@ -95,7 +95,7 @@ class _Layer(NamedTuple):
 
 
 class FusedDecode:
-    """`cached.decode` for one sequence; its buffers are its own."""
+    """`cached.decode` for one sequence, with buffers of its own."""
 
     def __init__(self, model: FoldedTransformer) -> None:
         c, device = model.config, model.E_input.device
@@ -121,7 +121,7 @@ class FusedDecode:
     def decode(self, tokens: Tensor, positions: Tensor, cache: Cache, span: int) -> Tensor:
         """tokens: (1,), positions: (1,) < span -> logits (1, V), overwritten by the next call"""
         model = self.model
-        # What each product needs for the update before it: an α of nGPT, or the gain of GPT's norm.
+        # Each product needs for the update before it nGPT's α, or the gain of GPT's norm.
         alpha_M: Tensor | None = self._nothing
         for i, layer in enumerate(self.layers):
             self._project(
@@ -194,14 +194,14 @@ class FusedDecode:
         )  # fmt: skip
 
     def _start(self, early: bool = True) -> dict[str, bool]:
-        """How a kernel is started: the first of a step after everything, the others early."""
+        """Launch options: the first kernel of a step waits for all others; the rest start early."""
         if not self._can_start_early:
             return {"EARLY": False}
         return {"EARLY": True, "launch_pdl": early}
 
 
 def _tile(product: str, D: int, matrices: int = 1) -> tuple[int, int, int]:
-    """Rows a program takes, the power of two that holds a row, and the warps for them."""
+    """Rows per program, the power of two that covers a row, and the number of warps."""
     numbers, warps = _SHAPES[product]
     block = triton.next_power_of_2(D)
     warps = min(16, max(warps, block // 1024))  # a thread holds 32 numbers of a row at most

@@ -1,4 +1,4 @@
-"""A function of tensors as one CUDA graph: a single launch in the place of hundreds."""
+"""A function of tensors as a CUDA graph: a single launch instead of hundreds."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import Tensor
 class Graph:
     """A function of tensors, captured once and replayed for other tensors of the same shapes.
 
-    The function may write into memory that it holds, such as a cache, as long as it writes the same
-    however often it runs on the same inputs: it runs some times more before it is captured.
+    The function may write to its own memory, such as a cache, as long as repeating it on the same
+    inputs writes the same: it runs a few extra times before it is captured.
     """
 
     WARM_UPS = 3
@@ -30,7 +30,7 @@ class Graph:
             self._output = function(*self._inputs)
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """What the function returns, in a tensor that the next call overwrites."""
+        """The function's result, in a tensor that the next call overwrites."""
         for held, tensor in zip(self._inputs, inputs, strict=True):
             held.copy_(tensor)
         self._graph.replay()

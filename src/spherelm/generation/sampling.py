@@ -1,7 +1,7 @@
 """From logits to the next token: pure functions of tensors that never wait for the device.
 
-Shapes: B batch, V vocabulary. A token that may not be chosen has the logit -inf. The order of the
-steps in `choose` is that of Hugging Face `generate`, so that the same settings mean the same there.
+Shapes: B batch, V vocabulary. A forbidden token has the logit -inf. `choose` applies its steps in
+the order of Hugging Face's `generate`, so that the same settings mean the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from spherelm.generation.settings import Sampling as Sampling
 from spherelm.ops.reference import argmax
 
 COLDEST = 1e-30
-"""Temperatures below this count as 0: logits over less may be beyond float32, and then be NaN."""
+"""Temperatures below this count as 0: dividing logits by less may overflow float32 to NaN."""
 
 
 def penalize_repetition(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
@@ -25,14 +25,14 @@ def penalize_repetition(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
-    """Forbid all but the k largest logits of each row, and those that equal the k-th."""
+    """Keep the k largest logits of each row, and any equal to the k-th; forbid the rest."""
     k = min(k, logits.shape[-1])
     smallest = logits.topk(k).values[..., -1:]
     return logits.masked_fill(logits < smallest, -torch.inf)
 
 
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
-    """Forbid all but the smallest set of most likely tokens whose probability is at least p."""
+    """Keep the smallest set of most likely tokens with a total probability of at least p."""
     ordered, order = logits.sort(descending=True)
     probabilities = ordered.softmax(-1)
     before = probabilities.cumsum(-1) - probabilities  # of the more likely tokens
@@ -47,10 +47,10 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
 
 
 def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """One token a row from softmax(logits): (B, V) -> (B,)
+    """Draw one token per row from softmax(logits): (B, V) -> (B,)
 
-    The first of V exponential clocks with rates p_i to ring is i with probability p_i; unlike
-    torch.multinomial this does not look at the probabilities from the host.
+    Of V exponential clocks with rates p_i, clock i rings first with probability p_i. Unlike
+    torch.multinomial, this does not make the host wait for the probabilities.
     """
     clocks = torch.empty_like(logits).exponential_(generator=generator)
     return (logits.softmax(-1) / clocks).argmax(-1)

@@ -1,4 +1,4 @@
-"""How the next token is chosen; without torch, so that the command line shows its help at once."""
+"""Settings of sampling; without torch, so that the command line shows its help at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Sampling:
     min_p: Share | None = None
     """Choose among tokens at least this times as likely as the most likely one."""
     repetition_penalty: float = 1.0
-    """Above 1: tokens that have occurred become less likely. Their positive logits are divided by
+    """Above 1, tokens that have occurred become less likely: their positive logits are divided by
     this, negative ones multiplied."""
     seed: Seed = 0
     """Seed of the choice."""
@@ -30,4 +30,4 @@ class Sampling:
 
 
 PLAIN = Sampling()
-"""By the model's own probabilities."""
+"""Sampling from the model's own probabilities."""

@@ -1,4 +1,4 @@
-"""Text in, text out: prompts to tokens, tokens to text as they come, stop strings."""
+"""Text in, text out: prompts to tokens, tokens to text as they arrive, stop strings."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from spherelm.generation.engine import Engine
 from spherelm.generation.settings import PLAIN, Sampling
 
 INCOMPLETE = "\ufffd"
-"""What stands for a letter of which only some bytes have come."""
+"""Stands for a character of which only some bytes have arrived."""
 MOST, KEPT = 64, 16
-"""Tokens that are decoded at a time, and those of them that later ones are decoded after: to decode
-all of a text for each token would take longer than the model from some thousand tokens on."""
+"""Most tokens decoded at a time, and how many of them stay as context for later ones. From some
+thousand tokens on, decoding the whole text for each token would be slower than the model."""
 
 
 class TextStream:
     """Turns one sequence's tokens into text, and finds where it stops.
 
-    Text is held back while it may still change: the bytes of half a letter, and what may be the
+    Text is held back while it may still change: an incomplete character, or what may be the
     beginning of a stop string.
     """
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int], stop: Sequence[str]) -> None:
         self._tokenizer, self._stop = tokenizer, stop
-        # Decoded together with what is before: some tokenizers treat a first word differently.
+        # New tokens are decoded after the prompt: some tokenizers treat a first word differently.
         self._ids = list(prompt)
         self._start = len(tokenizer.decode(self._ids))
         self._settled = ""
@@ -34,7 +34,7 @@ class TextStream:
         self.stopped = False
 
     def push(self, token: int | None) -> str:
-        """Take one more token, None for the end; returns the text that has become certain."""
+        """Add a token, or None for the end; returns the text that has become certain."""
         if token is None:
             self.stopped = True
             return self.finish()
@@ -55,7 +55,7 @@ class TextStream:
         return self._show(len(self.text))
 
     def _held_back(self) -> int:
-        """The longest end of the text that a stop string begins with."""
+        """The length of the longest end of the text that is the beginning of a stop string."""
         text = self.text.rstrip(INCOMPLETE)
         return max(
             (n for s in self._stop for n in range(1, len(s)) if text.endswith(s[:n])), default=0
@@ -71,7 +71,7 @@ def encode_prompt(tokenizer: Tokenizer, text: str) -> list[int]:
     """The tokens of a prompt; an empty one begins a new document."""
     try:
         text.encode()
-    except UnicodeEncodeError:  # Python keeps a byte that was typed as half a character
+    except UnicodeEncodeError:  # Python turns an invalid byte that was typed into a lone surrogate
         raise UserError(f"the prompt {shortened(text)} is not UTF-8") from None
     return tokenizer.encode(text) or [tokenizer.end_of_document]
 
@@ -87,9 +87,9 @@ def stream_text(
 ) -> Iterator[tuple[int, str]]:
     """Pieces of text as they become certain, each with the number of its prompt.
 
-    A sequence ends at the first stop string, which is left out, or where the document ends.
+    A sequence ends before the first stop string, or where the document ends.
     """
-    if isinstance(stop, str):  # whose letters would each be one
+    if isinstance(stop, str):  # each letter would be taken for a stop string
         raise UserError(f"stop is a list of strings, such as [{stop!r}], not {stop!r}")
     if any(not s for s in stop):
         raise UserError("a stop string is empty; give it at least one character")

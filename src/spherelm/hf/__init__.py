@@ -1,1 +1,1 @@
-"""Hugging Face: folders that transformers reads, written and read without it."""
+"""Hugging Face: write and read folders for transformers, without needing it."""

@@ -1,4 +1,4 @@
-"""The model card of an export: what was trained, how, how well, and how to use it."""
+"""The model card of an export: what the model is, how it was trained, its losses, its use."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from spherelm.model.flops import count_parameters
 from spherelm.runs.metrics import read_metrics
 
 LOSS_ROWS = 8
-"""Measured losses in the card, evenly spread, the last one included."""
+"""Number of measured losses in the card, evenly spread and including the last."""
 
 TRANSFORMERS = "5.20"
-"""The oldest that the classes of an nGPT, which travel with it, are written for."""
+"""The oldest version that the classes exported with an nGPT support."""
 
 ABOUT = {
     "ngpt": (
@@ -69,7 +69,7 @@ def model_card(name: str, run: RunConfig, losses: Sequence[dict[str, Any]], fold
 
 
 def _as_text(name: str) -> str:
-    """A name as Markdown that shows it: no markup of its own, and on one line."""
+    """A name escaped for Markdown, on one line."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
     return re.sub(r"([\\`*_{}\[\]()<>#+!|~&@:-])", r"\\\1", shown)
 
@@ -92,7 +92,7 @@ def _loss_table(losses: Sequence[dict[str, Any]]) -> str:
 def read_losses(metrics: Path, until: int, began: int | None) -> list[dict[str, Any]]:
     """The lines of metrics.jsonl that hold a validation loss, up to a step.
 
-    `began` is the step that the run set out from, None where it is too old to say so.
+    `began` is the step that the run started from, or None if an old run did not record it.
     """
     steps = None if began is None else (began + 1, until)
     lines = [line for line in read_metrics(metrics, steps) if line["step"] <= until]

@@ -2,10 +2,10 @@
 
     config.json  generation_config.json  model.safetensors   what transformers reads
     configuration_spherelm.py  modeling_spherelm.py          nGPT's classes, for trust_remote_code
-    tokenizer.json  tokenizer_config.json                    the tokenizer: the same ids
+    tokenizer.json  tokenizer_config.json                    the tokenizer, with the same ids
     spherelm.json  spherelm-tokenizer.json  README.md        what spherelm reads; the model card
 
-A folder appears whole or not at all.
+The folder appears complete or not at all.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def export_to_hf(
 
 
 def _losses(saved: Saved) -> Sequence[dict[str, Any]]:
-    """The validation losses that were measured up to the step that is exported."""
+    """The validation losses measured up to the exported step."""
     if isinstance(saved, Checkpoint):
         return read_losses(RunDir(saved.run_root).metrics, saved.step or 0, saved.began)
     return saved.losses if isinstance(saved, Export) else ()
@@ -92,7 +92,7 @@ def _write_model(folder: Path, model: Transformer, fold: bool, end: int) -> None
     try:
         with durable.written(folder / "model.safetensors") as file:
             save_file(tensors, file, metadata={"format": "pt"})
-    except SafetensorError as error:  # a full disk, too
+    except SafetensorError as error:  # also raised for a full disk
         raise UserError(f"cannot write the weights: {str(error).splitlines()[0]}") from None
     dtype = str(next(matrices(model))[1].dtype).removeprefix("torch.")
     ids = {"eos_token_id": end, "pad_token_id": end}

@@ -1,4 +1,4 @@
-"""Import: an exported folder as a run directory with one checkpoint."""
+"""Import: turn an exported folder into a run directory with one checkpoint."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
             )
         if saved.folded:
             raise UserError(
-                f"{source} is a folded export, which comes back in function but not bit for bit: "
-                "import one that was exported without --fold"
+                f"{source} is a folded export, which cannot be restored bit for bit: import one "
+                "that was exported without --fold"
             )
         return saved, read_weights(saved), _own_tokenizer(saved)
 
@@ -55,11 +55,11 @@ def import_from_hf(source: str | Path, out: str | Path, *, force: bool = False) 
 
 
 def _own_tokenizer(saved: Export) -> Tokenizer | None:
-    """The one in the folder; what is there and cannot be read is not left behind in silence."""
+    """The tokenizer in the folder, if any; raises if it is there but cannot be read."""
     try:
         return None if saved.own_tokenizer() is None else find_tokenizer(saved)
     except UserError as error:
-        why = str(error).partition("; ")[0]  # what follows is the remedy of who names a tokenizer
+        why = str(error).partition("; ")[0]  # without its remedy, which does not apply here
         raise UserError(
             f"the tokenizer in {saved.folder} cannot be imported: {why}; without "
             f"{', '.join(sorted(TOKENIZER))} there the model is imported without one"

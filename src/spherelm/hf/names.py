@@ -1,9 +1,9 @@
 """The same tensors under two names: spherelm's and Hugging Face's.
 
-nGPT becomes `NGPTForCausalLM` (`hf.remote_code`), GPT becomes transformers' own `LlamaForCausalLM`:
-its RoPE pairs coordinate i with i + K/2 and its SwiGLU is ours. Two things differ in form: a
-Hugging Face Linear is stored as (outputs, inputs), which transposes W_o and W_oMLP, and a vector of
-factors is there the column of a Linear from one number.
+nGPT becomes `NGPTForCausalLM` (`hf.remote_code`), GPT becomes transformers' own `LlamaForCausalLM`,
+whose RoPE pairs coordinate i with i + K/2 and whose SwiGLU is the same as ours. Two things are
+stored differently: a Hugging Face Linear is (outputs, inputs), so W_o and W_oMLP are transposed,
+and a vector of factors becomes the weight of a Linear with one input.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _BLOCK = {
     "norm_attn.gain": "input_layernorm",
     "norm_mlp.gain": "post_attention_layernorm",
 }
-"""Names within a block; at Hugging Face all of them go on with `.weight`."""
+"""Names within a block; on Hugging Face's side all of them end with `.weight`."""
 
 
 def _theirs(name: str) -> str:
@@ -55,7 +55,7 @@ def _theirs(name: str) -> str:
 
 
 def _other_form(name: str, x: Tensor) -> Tensor:
-    """The tensor called `name` in the form that the other side has, whichever has it now."""
+    """Convert the tensor called `name` between the two forms, in either direction."""
     if name.endswith((".W_o", ".W_o_mlp")):
         return x.T
     if name.endswith(".stored"):
@@ -71,20 +71,20 @@ def to_hf_tensors(native: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def from_hf_tensors(
     tensors: Mapping[str, Tensor], expected: Mapping[str, Tensor], where: str
 ) -> dict[str, Tensor]:
-    """The state dict that `expected` describes, dtypes too, from tensors under other names."""
+    """The state dict with the names, shapes and dtypes of `expected`, from Hugging Face tensors."""
     native: dict[str, Tensor] = {}
     for name, wanted in expected.items():
         found = _weights(tensors, _theirs(name), _other_form(name, wanted).shape, where)
         native[name] = _other_form(name, found).to(wanted.dtype).contiguous()
     unknown = tensors.keys() - set(map(_theirs, expected))
-    # Older Llamas have RoPE's frequencies in each layer, which follow from the configuration.
+    # Older Llamas store RoPE's frequencies in each layer, but they follow from the configuration.
     if unknown := {name for name in unknown if not name.endswith(".rotary_emb.inv_freq")}:
         raise UserError(f"{where} has a tensor this model does not: {min(unknown)}")
     return native
 
 
 def _weights(tensors: Mapping[str, Tensor], hf: str, shape: Sequence[int], where: str) -> Tensor:
-    """The tensor of this Hugging Face name, which must hold weights and have this shape there."""
+    """The tensor with this Hugging Face name; it must hold weights and have this shape."""
     if hf not in tensors:
         raise UserError(f"{where} lacks the tensor {hf}")
     found = tensors[hf]
@@ -101,10 +101,11 @@ def _weights(tensors: Mapping[str, Tensor], hf: str, shape: Sequence[int], where
 def unfold_scales(
     tensors: Mapping[str, Tensor], config: ModelConfig, where: str
 ) -> dict[str, Tensor]:
-    """What `model.fold.folded_state` has folded, apart again: a factor is the length of its row.
+    """Undo `model.fold.folded_state`: each factor is the length of its row.
 
-    The same function to rounding, not the same bits: a negative factor comes back positive, and
-    its row with the other sign. `config` is that of a folded export: all its factors are vectors.
+    The result is the same function up to rounding, but not bit for bit: a negative factor comes
+    back positive, with its row negated. `config` must be that of a folded export, in which all
+    factors are vectors.
     """
     unfolded = dict(tensors)
     places = [("s_z.stored", "E_output", config.vocab_size)]
@@ -119,7 +120,7 @@ def unfold_scales(
             raise UserError(f"{where} is said to be a folded export, but holds {factors}")
         rows = _weights(unfolded, matrix, (n, config.d_model), where)
         length = row_norms(rows)
-        anywhere = torch.full_like(rows, config.d_model**-0.5)  # where the factor is 0
+        anywhere = torch.full_like(rows, config.d_model**-0.5)  # any unit vector if a factor is 0
         unfolded[matrix] = torch.where(length > 0, normalize(rows), anywhere)
         more = math.sqrt(config.d_model) if name == "s_nu" else 1.0
         scale = config.resolve_scale(name)
@@ -134,14 +135,14 @@ _SAME_FIELDS = {
     "num_attention_heads": "n_heads",
     "max_position_embeddings": "context",
 }
-"""Fields of config.json that say just what one of ours says."""
+"""Fields of config.json that mean exactly the same as one of ours."""
 _LLAMA_IS = {
     "hidden_act": "silu",
     "rms_norm_eps": RMS_NORM_EPS,
     "attention_bias": False,
     "mlp_bias": False,
 }
-"""What a Llama must say of itself to be our GPT."""
+"""Settings that a Llama must have to be our GPT."""
 _VARIANTS = ("update", "qk_norm", "signed_alpha")
 
 
@@ -161,7 +162,7 @@ def to_hf_config(config: ModelConfig, dtype: str, folded: bool = False) -> dict[
             "architectures": ["LlamaForCausalLM"],
             "model_type": "llama",
             **common,
-            "rope_theta": config.rope_base,  # what reads Llamas of transformers 4 looks for it here
+            "rope_theta": config.rope_base,  # where readers of transformers 4's Llamas look for it
             **_LLAMA_IS,
             "initializer_range": config.matrix_std,
         }
@@ -204,7 +205,7 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
         if kind == "ngpt":
             fields |= {name: values[name] for name in _VARIANTS}
             scales = dict(values["scales"])
-            if values.get("folded"):  # a factor of each row; what it was need not be said any more
+            if values.get("folded"):  # folded factors are vectors and may be missing from the file
                 for name in ("s_u", "s_nu", "s_z"):
                     scales[name] = {**scales.get(name, {}), "mode": "vector"}
             fields |= {name: ScaleConfig(**scales[name]) for name in SCALE_NAMES}
@@ -220,8 +221,8 @@ def from_hf_config(values: Mapping[str, Any], where: str) -> ModelConfig:
 
 
 def _rope_parameters(values: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """What config.json says of RoPE: in `rope_parameters`, or as transformers 4 has it, the base
-    beside all else as `rope_theta` and any other kind of RoPE in `rope_scaling`."""
+    """RoPE's settings in config.json: in `rope_parameters` or, as written by transformers 4, the
+    base at the top level as `rope_theta` and any other kind of RoPE in `rope_scaling`."""
     found = {"rope_theta": values.get("rope_theta", 10_000.0)}  # transformers' default, too
     for field in ("rope_parameters", "rope_scaling"):
         said = values.get(field) or {}

@@ -1,4 +1,4 @@
-"""A saved model from its folder: a checkpoint of ours, or one that transformers reads."""
+"""Read a saved model from its folder: one of our checkpoints, or one in Hugging Face's format."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from spherelm.runs.run_dir import RunDir, runs_in
 
 FORMAT, VERSION = "spherelm export", 1
 RECORD = "spherelm.json"
-"""What an export says beside what Hugging Face reads: the run's configuration, losses, checksum."""
+"""An export's own record, beside Hugging Face's files: configuration, losses and checksums."""
 _MEANT = f"(if it was changed on purpose, remove {RECORD})"
 WEIGHTS, PARTS = "model.safetensors", "model-*-of-*.safetensors"
-"""Weights lie in one file, or where transformers saved a large model, in several."""
+"""Weights are in one file or, if transformers saved a large model, in several."""
 TOKENIZER = {DESCRIPTION, *KINDS.values()}
 """Files of an export that hold its tokenizer."""
 
@@ -38,10 +38,10 @@ T = TypeVar("T")
 
 
 def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
-    """What `read` makes of the model at `path`: a run's newest checkpoint, or what lies there.
+    """The result of `read` for the model at `path`, which for a run is its newest checkpoint.
 
-    A training that goes on removes old checkpoints, and an export may be replaced: where that came
-    between, it is read again, from the checkpoint or export that is there now.
+    Running training removes old checkpoints, and an export may be replaced: if that happens while
+    reading, the checkpoint or export that is there then is read instead.
     """
     path = model_path(path)
     for attempt in range(100):
@@ -56,21 +56,21 @@ def reading(path: str | Path, read: Callable[[Saved], T]) -> T:
             if before is not None and before == _identity(folder):
                 raise
         else:
-            if _identity(folder) in (before, None):  # removed since: what was read was whole
+            if _identity(folder) in (before, None):  # None: removed, but only after it was read
                 return result
         time.sleep(0.01 * attempt)
     raise UserError(f"{path} changes faster than it can be read; try again when less is written")
 
 
 def model_path(path: object) -> Path:
-    """The folder of a model, as it was named."""
+    """The folder of a model, as a Path."""
     if not isinstance(path, (str, Path)):
         raise UserError(f"a model is named by its folder, not {shortened(path)}")
     return Path(path)
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Changes when another folder takes the name; None where there is none."""
+    """Changes when the folder is replaced by another; None if there is none."""
     try:
         status = folder.stat()
     except OSError:
@@ -79,8 +79,8 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def checksum_of(folder: Path) -> str:
-    """Changes with the model: that of the file there that has the checksums of all others, or, of a
-    folder that transformers saved, those of its configuration and weights."""
+    """A checksum that changes with the model: that of the file with all other checksums or, in a
+    folder saved by transformers, those of its configuration and weights."""
     for name in ("manifest.json", RECORD):
         if (folder / name).is_file():
             return durable.checksum(folder / name)
@@ -90,13 +90,13 @@ def checksum_of(folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Export(Saved):
-    """A folder that we exported, or that transformers saved."""
+    """A folder exported by us or saved by transformers."""
 
     kind = "export"
     folded: bool = False
     """Whether scales were multiplied into the matrices."""
     losses: tuple[dict[str, Any], ...] = ()
-    """Those of its record, if it has one."""
+    """The losses in its record, if it has one."""
 
     def own_tokenizer(self) -> Tokenizer | None:
         there = any((self.folder / file).is_file() for file in TOKENIZER)
@@ -111,15 +111,15 @@ class Export(Saved):
 
 
 def find_export(folder: Path) -> Export:
-    """The export in `folder`; its record, where it has one, must fit what lies beside it."""
+    """The export in `folder`; its record, if it has one, must match the other files."""
     file, hf_file = folder / RECORD, folder / "config.json"
     if not hf_file.is_file():
         raise UserError(_no_model(folder))
     record = _read_record(file) if file.is_file() else None
     values = records.read(hf_file)
     model, folded = from_hf_config(values, str(hf_file)), bool(values.get("folded"))
-    if record is None:  # saved by transformers: no run of ours is known
-        dtype = values.get("dtype", values.get("torch_dtype"))  # the latter by older transformers
+    if record is None:  # saved by transformers: its training is unknown
+        dtype = values.get("dtype", values.get("torch_dtype"))  # the latter in older transformers
         storage: WeightStorage = "bf16" if dtype == "bfloat16" else "fp32"
         config = RunConfig(model=model, train=TrainConfig(weight_storage=storage))
         return Export(folder, config, folded=folded)
@@ -128,14 +128,14 @@ def find_export(folder: Path) -> Export:
         raise UserError(
             f"{hf_file} describes another model than {RECORD} beside it; export it again {_MEANT}"
         )
-    if folded:  # whose factors are vectors, whatever they were before
+    if folded:  # its factors are vectors, whatever they were before
         config = dataclasses.replace(config, model=model)
     losses = tuple(record["losses"])
     return Export(folder, config, record["step"], record["val_loss"], None, folded, losses)
 
 
 def _no_model(folder: Path) -> str:
-    """That there is none, and what is there instead, where that can be told."""
+    """An error message that says what the folder holds instead of a model, if that is known."""
     if found := runs_in(folder):
         return f"{folder} holds no model itself; give a run in it: {some(found)}"
     verb = read_record(folder).verb
@@ -149,7 +149,7 @@ def _no_model(folder: Path) -> str:
 
 
 def _read_record(file: Path) -> dict[str, Any]:
-    """What an export says of itself; the files beside it must be those that were written."""
+    """An export's record; the files beside it must have the recorded checksums."""
     record = records.read_format(file, FORMAT, VERSION)
     records.field(record, "config", dict, file)
     if records.field(record, "step", (int, type(None)), file) is not None:
@@ -160,7 +160,7 @@ def _read_record(file: Path) -> dict[str, Any]:
     files = records.field(record, "crc32", dict, file)
     there = {name for name in files if records.beside(file, name).is_file()}
     missing = files.keys() - there
-    if missing and missing != files.keys() & TOKENIZER:  # without any tokenizer, one can be named
+    if missing and missing != files.keys() & TOKENIZER:  # a missing tokenizer can be named instead
         raise UserError(f"{file.parent} is damaged: {min(missing)} is missing; export it again")
     for name in sorted(there):
         if durable.checksum(file.with_name(name)) != files[name]:
@@ -192,6 +192,6 @@ def _read_safetensors(folder: Path) -> dict[str, Tensor]:
 
 
 def _weight_files(folder: Path) -> list[Path]:
-    """What transformers would read; any other file beside it is none of the model's."""
+    """The weight files that transformers would read; any others are ignored."""
     one = folder / WEIGHTS
     return [one] if one.is_file() else sorted(folder.glob(PARTS))

@@ -1,9 +1,9 @@
 # mypy: disable-error-code="misc"
 """nGPT inside Hugging Face transformers.
 
-`import spherelm.hf.register` registers the classes, after which `from_pretrained` of the Auto
-classes and everything built on it load an exported folder without `trust_remote_code`. Exporting
-and loading natively need no transformers.
+`import spherelm.hf.register` registers the classes, so that `from_pretrained` of the Auto classes,
+and everything built on it, loads an exported folder without `trust_remote_code`. Exporting and
+native loading do not need transformers.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ __all__ = ["NGPTConfig", "NGPTForCausalLM", "NGPTModel", "RetractionCallback"]
 transformers.AutoConfig.register(NGPTConfig.model_type, NGPTConfig, exist_ok=True)
 transformers.AutoModel.register(NGPTConfig, NGPTModel, exist_ok=True)
 transformers.AutoModelForCausalLM.register(NGPTConfig, NGPTForCausalLM, exist_ok=True)
-# With it `save_pretrained` writes the classes, too, as for those that came with a folder: its
-# config.json names them, and without them it would load nowhere but where spherelm is.
+# This makes `save_pretrained` write the classes, too, as it does for classes loaded from a folder:
+# config.json names them, and without them the folder would load only where spherelm is installed.
 NGPTConfig.register_for_auto_class("AutoConfig")
 NGPTModel.register_for_auto_class("AutoModel")
 NGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
@@ -40,7 +40,7 @@ NGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
 class RetractionCallback(transformers.TrainerCallback):
     """Puts the model, however it is wrapped, back on the sphere after each optimizer step.
 
-    nGPT wants `weight_decay=0.0`; all else of `transformers.Trainer` is as ever.
+    Use `weight_decay=0.0` for nGPT; the other settings of `transformers.Trainer` are as usual.
     """
 
     def on_optimizer_step(

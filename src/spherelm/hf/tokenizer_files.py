@@ -1,7 +1,7 @@
 """Tokenizer files for Hugging Face that give the same ids as spherelm's tokenizer.
 
-Text is text in both: nothing is put before or after it, and a special token spelt out in a text is
-encoded character by character (`split_special_tokens`).
+Both encode plain text only: no tokens are added before or after it, and a special token spelled out
+in the text is encoded like any other text (`split_special_tokens`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spherelm.data.tokenizer_library import LibraryTokenizer
 def write_tokenizer(folder: Path, tokenizer: Tokenizer, context: int) -> None:
     """Write the tokenizer for transformers and for spherelm itself."""
     if isinstance(tokenizer, LibraryTokenizer):
-        tokenizer = tokenizer.without_marks()  # training saw none
+        tokenizer = tokenizer.without_marks()  # training did not see any
     tokenizer.save(folder)
     if isinstance(tokenizer, ByteTokenizer):
         durable.write_json(folder / "tokenizer.json", byte_tokenizer_json())

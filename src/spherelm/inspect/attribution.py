@@ -1,18 +1,18 @@
-"""Exact attribution: which half-block put how much into the logit of the token that came next.
+"""Exact attribution: how much each half-block contributed to the logit of the token that came next.
 
 Every step of nGPT is h' = (p ⊙ h + q ⊙ b) / n, with b the output of the half-block, n the length
-that Norm divides by, and p, q known from α:
+that Norm divides by, and p, q computed from α:
 
     LERP          p = 1 − α                      q = α
     SLERP         p = sin((1−α)θ)/sin θ          q = sin(αθ)/sin θ
     Riemannian    p = 1 − α (hᵀb)                q = α
 
-So the last state is a sum: each b times q/n of its own step and p/n of all steps behind it, and the
-embedding times p/n of all steps. A logit is linear in the last state, hence the same sum. The
-outputs themselves are taken as they are: what an earlier block did to them is theirs, not its own.
+So the last state is a sum: each b times q/n of its own step and p/n of all later steps, plus the
+embedding times p/n of all steps. A logit is linear in the last state, so it is a sum of the same
+terms. Each output is credited in full to its own half-block, although earlier ones influenced it.
 
-GPT's last state is the plain sum of its outputs; the number that its last RMSNorm divides by is
-taken as it is. Shapes: T tokens, D d_model.
+GPT's last state is the plain sum of its outputs; the divisor of its last RMSNorm is treated as a
+constant. Shapes: T tokens, D d_model.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ Weights = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Attribution:
-    """The logit of each token's target, divided among what made it."""
+    """The logit of each token's target, divided into contributions."""
 
     contributions: tuple[tuple[float, ...], ...]
-    """For the embedding and then each half-block, a number a token."""
+    """For the embedding and then each half-block, one number per token."""
     logits: tuple[float, ...]
-    """What the model itself computes: the sums, but for rounding."""
+    """The logits that the model itself computes, equal to the sums except for rounding."""
     largest_error: float
     """The largest difference between a sum and its logit."""
     half_lives: tuple[float | None, ...]
-    """For the embedding and then each half-block, the half-blocks after which half of its share of
-    the hidden state is left (median over tokens); None where more is left at the end."""
+    """For the embedding and then each half-block, the number of half-blocks until only half of its
+    share of the hidden state is left (median over tokens); None if more is left at the end."""
 
 
 @torch.no_grad()
 def attribute(model: Transformer, way: Walk, targets: Tensor) -> Attribution | None:
-    """The attribution of a walk; None for an update rule that is none of the three above."""
+    """The attribution of a walk; None unless the update rule is one of the three above."""
     targets = targets.to(way.tokens.device)
     mixed = [weights(step, model.config.update) for step in way.steps]
     known = [both for both in mixed if both is not None]
@@ -72,9 +72,9 @@ def attribute(model: Transformer, way: Walk, targets: Tensor) -> Attribution | N
 
 
 def weights(step: HalfBlock, update: str) -> Weights | None:
-    """p/n and q/n of a step: what the state before it and its output are multiplied with.
+    """p/n and q/n of a step, the factors on the state before it and on its output: (T, D) each.
 
-    (T, D) each; None for an update rule that is not known here.
+    None for an unknown update rule.
     """
     if step.alpha is None:  # GPT adds
         return torch.ones_like(wide(step.h)), torch.ones_like(wide(step.h))
@@ -102,10 +102,10 @@ def _shares(way: Walk, mixed: Sequence[Weights]) -> list[Tensor]:
 
 
 def half_life(way: Walk, source: int, mixed: Sequence[Weights]) -> float | None:
-    """When a contribution has half of the share of the state that it had when it was made.
+    """The half-blocks after which a contribution's share of the state is half what it was at first.
 
-    The share is its length over that of the state, which in nGPT is 1 throughout. `source` is 0 for
-    the embedding, then the half-blocks; `mixed` has the weights of all steps.
+    The share is the contribution's length divided by the state's, which in nGPT is always 1.
+    `source` is 0 for the embedding, then counts half-blocks; `mixed` has the weights of all steps.
     """
     if source == 0:
         part, state = wide(way.embedding), way.embedding

@@ -1,8 +1,8 @@
-"""How large the operands of every product become, beside what the sphere allows.
+"""How large the operands of every product become, compared with what the sphere allows.
 
-No number of a unit vector is above 1, so neither is one of h, of a matrix of nGPT, or of a value of
-attention, which is a mean of cosines. Formats of eight bits rely on such bounds: nothing overflows,
-and no scale must be measured. A GPT has no bounds; what is shown is what this text reached.
+No entry of a unit vector exceeds 1, so neither does one of h, of nGPT's matrices, or of attention's
+output, which is a mean of cosines. Eight-bit formats profit from such bounds: nothing overflows and
+no scale needs to be measured. A GPT has no bounds, only the values that this text reached.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from spherelm.model.transformer import Transformer
 
 @dataclass(frozen=True)
 class OperandBounds:
-    """The largest magnitudes of one product's operands in all layers."""
+    """The largest magnitudes of one product's operands in each layer."""
 
     product: str
     matrices: tuple[float, ...]
-    """Of the matrix, with its factors, or of k, or of the shares of attention: a number a layer
-    (one for the logits)."""
+    """Of the matrix with its factors, or of k, or of the attention weights: one number per layer
+    (a single one for the logits)."""
     inputs: tuple[float, ...]
-    """Of what it is multiplied with, on the text."""
+    """Of the other operand, on the text."""
     input_limit: float | None
-    """What no text can exceed; None where nothing bounds it."""
+    """The limit that no text can exceed; None if there is none."""
 
 
 @torch.no_grad()
@@ -52,7 +52,7 @@ def look_at_bounds(model: Transformer, way: Walk) -> list[OperandBounds]:
         u_nu.append(max(_largest(W_u), _largest(W_nu)))
         o_mlp.append(_largest(W_o_mlp))
         if block.attention.s_qk is not None:
-            # A number of a unit vector; without Norm, of two cosines that RoPE has turned.
+            # An entry of a unit vector is at most 1; without Norm, RoPE mixes two cosines.
             unit = 1 if model.config.qk_norm else math.sqrt(2)
             q_limits.append(unit * _largest(block.attention.s_qk()))
         if block.mlp.s_u is not None and block.mlp.s_nu is not None:
@@ -63,7 +63,7 @@ def look_at_bounds(model: Transformer, way: Walk) -> list[OperandBounds]:
     end = narrowed(model, way.last)
     end = end if model.final_norm is None else model.final_norm(end)
     E_output = model.output_embedding(model.dtype)
-    whole = (1.0,) * len(v)  # the first token sees itself alone
+    whole = (1.0,) * len(v)  # the first token attends only to itself, with weight 1
     return [
         OperandBounds("q, k, v", tuple(qkv), _read(model, attention), on_sphere),
         OperandBounds("q kᵀ", k, q, max(q_limits, default=None)),
@@ -76,7 +76,7 @@ def look_at_bounds(model: Transformer, way: Walk) -> list[OperandBounds]:
 
 
 def _read(model: Transformer, steps: list[HalfBlock]) -> tuple[float, ...]:
-    """What the first product of each half-block reads: h, in GPT through its norm."""
+    """The input of each half-block's first product: h, in GPT after its norm."""
     found = []
     for step, block in zip(steps, model.layers, strict=True):
         h = narrowed(model, step.h)

@@ -1,7 +1,7 @@
 """Condition numbers of a network's matrices by layer, and one layer's matrices in full.
 
-The paper's figures on condition numbers: those of attention are the median over heads; GPT's are
-also measured after its rows were normalized, to see whether lengths alone made them large.
+As in the paper's figures, those of attention are medians over heads, and GPT's are also measured
+after normalizing its rows, to see whether row lengths alone make them large.
 Shapes: D d_model, K head dimension.
 """
 
@@ -18,23 +18,23 @@ from spherelm.model.transformer import Transformer
 from spherelm.ops.reference import at_least_float32
 
 LARGEST = 1e7
-"""Condition numbers above this are given as this: the smallest singular value is then rounding."""
+"""Condition numbers are cut off here: beyond it the smallest singular value is only rounding."""
 LARGE = 2**18
-"""Numbers from which a matrix is worth the quicker way: those of the paper's networks."""
+"""Matrices with at least this many entries, such as the paper's, are first tried in float32."""
 QUICK = 100
-"""Condition numbers up to which float32 is enough."""
+"""Condition numbers up to this are exact enough in float32."""
 ATTENTION = ("W_q", "W_k", "W_v", "W_o")
 MLP = ("W_u", "W_nu", "W_o_mlp")
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """The condition numbers of one kind of matrix, a number a layer."""
+    """The condition numbers of one kind of matrix, one per layer."""
 
     matrix: str
     by_layer: tuple[float, ...]
     rows_normalized: tuple[float, ...] | None
-    """The same with every row divided by its length; None where rows are unit vectors anyway."""
+    """The same after dividing every row by its length; None if rows are unit vectors anyway."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class FullMatrix:
 
     matrix: str
     norms: Distribution
-    """Of its rows: the vectors in the space of embeddings."""
+    """Lengths of its rows, which are vectors in the embedding space."""
     singular_values: tuple[float, ...]
     """The largest first."""
 
@@ -51,11 +51,11 @@ class FullMatrix:
 def singular_values(W: Tensor, quick: bool = True) -> Tensor:
     """Singular values, the largest first: (..., n, m) -> (..., min(n, m))
 
-    As square roots of the eigenvalues of the smaller Gram matrix in float64, which is several
-    times faster than a decomposition of the matrix, and exact to 1e-8 of the largest. A large
-    matrix is first looked at in float32, which takes half the time; that is enough where no value
-    is below a hundredth of the largest, which it finds to 2e-4 (measured on 4096 x 1024). Where a
-    smaller one is expected, that look can be left out (not `quick`).
+    Computed as square roots of the eigenvalues of the smaller Gram matrix in float64: several times
+    faster than an SVD, and exact to 1e-8 of the largest value. A large matrix is first tried in
+    float32, which takes half the time and is enough if no value is below a hundredth of the largest
+    (then the error is 2e-4, measured on 4096 x 1024). If a smaller value is expected, `quick=False`
+    skips that attempt.
     """
     if quick and W.numel() >= LARGE and W.dtype == torch.float32:
         values = _roots_of_gram(W.detach())
@@ -78,7 +78,7 @@ def condition_numbers(W: Tensor, quick: bool = True) -> Tensor:
 def look_at_conditions(
     model: Transformer, report: Callable[[int], None] = lambda layer: None
 ) -> list[Conditions]:
-    """The condition numbers of all matrices of all blocks; `report` hears of each layer done."""
+    """The condition numbers of all matrices of all blocks; `report` is called after each layer."""
     found: dict[str, list[float]] = {name: [] for name in (*ATTENTION, *MLP)}
     normalized: dict[str, list[float]] = {name: [] for name in (*ATTENTION, *MLP)}
     for layer in range(model.config.n_layers):
@@ -95,7 +95,7 @@ def look_at_conditions(
 
 
 def look_at_layer(model: Transformer, layer: int) -> list[FullMatrix]:
-    """Norms and singular values of the full matrices of attention of a layer, counted from 0."""
+    """Norms and singular values of a layer's full attention matrices; `layer` counts from 0."""
     return [
         FullMatrix(
             name,
@@ -108,7 +108,7 @@ def look_at_layer(model: Transformer, layer: int) -> list[FullMatrix]:
 
 
 def matrices_of(model: Transformer, layer: int) -> Iterator[tuple[str, Tensor]]:
-    """The seven matrices of a block by name, without the factors that are applied to them."""
+    """The seven matrices of a block by name, without their scaling factors."""
     block = model.layers[layer]
     for part, names in ((block.attention, ATTENTION), (block.mlp, MLP)):
         for name in names:
@@ -116,9 +116,9 @@ def matrices_of(model: Transformer, layer: int) -> Iterator[tuple[str, Tensor]]:
 
 
 def _add_median_over_heads(found: list[float], name: str, W: Tensor, d_k: int) -> None:
-    """Add the condition number of a matrix of the MLP, the median of those of heads in attention.
+    """Append the condition number of an MLP matrix, or the median over heads for attention.
 
-    Layers are much alike: what the one before was like says whether a quick look would do.
+    Layers are much alike, so the previous layer tells whether float32 is likely to be enough.
     """
     heads = W.unflatten(0, (-1, d_k)) if name in ATTENTION else W[None]
     quick = not found or found[-1] < QUICK

@@ -1,8 +1,8 @@
 """Neurons as directions: the tokens nearest to what each reads (W_u) and writes (W_oMLP).
 
-A row of W_u is compared with the hidden state, which begins as a row of E_input; a row of W_oMLP is
-added to it, and the hidden state is read out by E_output. Shapes: F d_mlp, D d_model, V vocabulary,
-N nearest tokens.
+A row of W_u is multiplied with the hidden state, which begins as a row of E_input; a row of W_oMLP
+is added to the hidden state, which E_output reads out. Shapes: F d_mlp, D d_model, V vocabulary, N
+nearest tokens.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from spherelm.model.transformer import Transformer
 
 NEAREST = 5
 CANDIDATES = 8
-"""Tokens that are looked at again in float32 where the first look was in bfloat16, which tells
-cosines apart to half a percent."""
+"""Tokens compared again in float32 after a first pass in bfloat16, which resolves cosines to half a
+percent."""
 GROUPS = 32
-"""Parts of the vocabulary whose largest cosines are taken first: the nearest tokens are in the
-nearest groups, and a maximum is many times faster than a sorting."""
+"""Members of each group of tokens. The largest cosine of every group is taken first: the nearest
+tokens are in the nearest groups, and a maximum is many times faster than sorting."""
 AFFORDABLE = 2**40
-"""Multiplications up to which a GPT's rows of all layers are compared, some ten seconds on two
-cores; its rows are read through norms with gains, so their cosines mean less than nGPT's."""
+"""Up to this many multiplications, some ten seconds on two cores, a GPT's rows are compared in all
+layers. They act through norms with gains, so their cosines mean less than nGPT's."""
 _CHUNK = 512
 _ENDS = (0.1, 0.5, 0.9)
 
@@ -38,7 +38,7 @@ class Directions:
 
     matrix: str
     embedding: str
-    """Whose rows it was compared with."""
+    """The embedding matrix it was compared with."""
     layer: int
     """Counted from 1."""
     tokens: Tensor
@@ -47,15 +47,14 @@ class Directions:
     """(F, N)"""
 
     def strongest(self, count: int) -> list[int]:
-        """The rows that are nearest to any token."""
+        """The `count` rows with the largest cosine to any token."""
         order = self.cosines[:, 0].argsort(descending=True, stable=True)
         rows: list[int] = order[:count].tolist()
         return rows
 
     @property
     def nearest(self) -> tuple[float, float, float]:
-        """The cosine with the nearest token: a tenth of all rows is below the first number, half
-        below the second, nine tenths below the third."""
+        """The 10 %, 50 % and 90 % quantiles over rows of the cosine with the nearest token."""
         low, middle, high = self.cosines[:, 0].quantile(torch.tensor(_ENDS)).tolist()
         return low, middle, high
 
@@ -64,7 +63,7 @@ class Directions:
         return {"matrix": self.matrix, "embedding": self.embedding, "layer": self.layer}
 
     def summary(self) -> dict[str, Any]:
-        """What is said of all rows together."""
+        """The numbers about all rows together."""
         return {**self._named, "nearest": self.nearest}
 
     def rows(self) -> dict[str, Any]:
@@ -79,9 +78,9 @@ def look_at_directions(
     report: Callable[[int, int], None] = lambda done, all: None,
     bf16: bool = False,
 ) -> list[Directions]:
-    """The rows of W_u and W_oMLP of all layers; of a large GPT only those of `layer`, from 1.
+    """The rows of W_u and W_oMLP of all layers, or for a large GPT only of `layer`, from 1.
 
-    `report` hears of matrices done, and of how many there are; `bf16`: see `Nearest`.
+    `report` is called with the number of matrices done and their total; `bf16`: see `Nearest`.
     """
     config = model.config
     work = 2 * config.n_layers * model.layers[0].mlp.W_u.numel() * model.E_input.shape[0]
@@ -102,17 +101,17 @@ def look_at_directions(
 
 
 class Nearest:
-    """The tokens of one embedding, ready to be compared with many rows.  E: (V, D)
+    """Finds the tokens of one embedding that are nearest to given rows.  E: (V, D)
 
-    With `bf16` the first look at a large vocabulary on a CPU may be in bfloat16, where that is
-    faster; `cpu_isa` says what has to be done before that is safe.
+    With `bf16` the first pass over a large vocabulary on a CPU is in bfloat16 if that is faster;
+    see `cpu_isa` for what makes that safe.
     """
 
     @torch.no_grad()
     def __init__(self, E: Tensor, bf16: bool = False) -> None:
         self.exact = torch.nn.functional.normalize(E.float(), dim=-1)
         self.count = min(NEAREST, len(E))
-        self.missing = -len(E) % GROUPS  # to a vocabulary of whole groups
+        self.missing = -len(E) % GROUPS  # padding to whole groups
         self.quick = torch.nn.functional.pad(self.exact, (0, 0, 0, self.missing))
         if bf16 and E.device.type == "cpu" and E.numel() >= 2**22:
             halved = self.quick.bfloat16()
@@ -120,7 +119,7 @@ class Nearest:
 
     @torch.no_grad()
     def __call__(self, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """The tokens with the largest cosines, and these: (F, D) -> (F, N), (F, N)"""
+        """The tokens with the largest cosines, and the cosines: (F, D) -> (F, N), (F, N)"""
         unit = torch.nn.functional.normalize(rows.float(), dim=-1)
         parts = [self._part(part) for part in unit.split(_CHUNK)]
         tokens, cosines = (torch.cat(each).cpu() for each in zip(*parts, strict=True))
@@ -143,11 +142,11 @@ class Nearest:
 
 
 def _faster(one: Tensor, other: Tensor) -> bool:
-    """Whether products with one matrix are faster than with another on this machine."""
+    """Whether products with `one` are faster on this machine than with `other`."""
 
     def seconds(E: Tensor) -> float:
         rows = E[:64]
-        _ = rows @ E.T  # the first makes ready
+        _ = rows @ E.T  # warm-up
         before = time.perf_counter()
         _ = rows @ E.T
         return time.perf_counter() - before
@@ -156,10 +155,10 @@ def _faster(one: Tensor, other: Tensor) -> bool:
 
 
 def nearest_by_chance(tokens: int, d_model: int) -> float:
-    """The median cosine of a random direction with the nearest of so many random ones.
+    """The median cosine of a random direction with the nearest of `tokens` random directions.
 
-    The largest of many normal numbers has Gumbel's distribution; a cosine c is rarer than a normal
-    number would be, with density (1 − c²)^(D/2) in place of exp(−z²/2).
+    The largest of many normal numbers follows Gumbel's distribution. Large cosines c are rarer than
+    that: their density is (1 − c²)^(D/2) instead of exp(−z²/2).
     """
     far = math.sqrt(2 * math.log(max(3, tokens)))
     z = far - math.log(2 * math.pi * far * far) / (2 * far) - math.log(math.log(2)) / far

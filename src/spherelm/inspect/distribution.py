@@ -1,4 +1,4 @@
-"""A distribution as JSON can hold it: a histogram, mean, spread and quantiles of many numbers."""
+"""A distribution in a form for JSON: histogram, mean, spread and quantiles of many numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ QUANTILES = (0.01, 0.05, 0.25, 0.75, 0.95, 0.99)
 
 @dataclass(frozen=True)
 class Distribution:
-    """Many numbers in few: how many fall into each of equally wide bins from `low` to `high`."""
+    """A summary of many numbers, with counts in equally wide bins from `low` to `high`."""
 
     low: float
     high: float
@@ -22,7 +22,7 @@ class Distribution:
     std: float
     median: float
     quantiles: tuple[float, ...]
-    """The numbers below which shares of `QUANTILES` of all lie."""
+    """The values at `QUANTILES`."""
 
     @property
     def centres(self) -> list[float]:
@@ -34,8 +34,8 @@ class Distribution:
 def distribution_of(values: Tensor, bins: int = BINS) -> Distribution:
     """The distribution of all numbers of a tensor, over its own range.
 
-    Numbers that are alike up to rounding, as the norms of unit vectors are, fall into one bin in
-    the middle of a narrow range, rather than show the rounding.
+    Numbers that are equal up to rounding, such as the norms of unit vectors, fall into one bin in
+    the middle of a narrow range, so that the histogram does not show rounding errors.
     """
     flat = wide(values).flatten()
     low, high = float(flat.min()), float(flat.max())
@@ -58,12 +58,12 @@ def distribution_of(values: Tensor, bins: int = BINS) -> Distribution:
 
 
 def _quantiles(flat: Tensor) -> tuple[float, ...]:
-    """The nearest number at each of `QUANTILES`; torch's own takes no more than 2^24 numbers."""
+    """The nearest value at each of `QUANTILES`; torch.quantile takes at most 2^24 numbers."""
     ordered, last = flat.sort().values, flat.numel() - 1
     return tuple(float(ordered[round(share * last)]) for share in QUANTILES)
 
 
 def wide(x: Tensor) -> Tensor:
-    """x in float64, on the CPU where its device has none (Apple's)."""
+    """x in float64, moved to the CPU if its device (Apple's) does not support that."""
     x = x.detach()
     return (x.cpu() if x.device.type == "mps" else x).double()

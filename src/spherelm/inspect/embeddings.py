@@ -13,11 +13,11 @@ from torch import Tensor
 from spherelm.inspect.distribution import Distribution, distribution_of, wide
 
 EXACT_ROWS = 4096
-"""Vocabularies up to this size have all of their pairs counted."""
+"""For vocabularies up to this size all pairs are counted."""
 SAMPLED_ROWS = 2048
-"""Of larger ones, all pairs of this many tokens: two million pairs."""
+"""For larger ones, all pairs of this many sampled tokens: two million pairs."""
 SEED = 20241001
-"""Draws the tokens that are sampled."""
+"""Seed of the sample of tokens."""
 _CHUNK = 8192
 
 
@@ -33,11 +33,11 @@ class Embeddings:
     condition: float
     """The largest eigenvalue over the smallest."""
     dot_products: Distribution
-    """Of different tokens with each other."""
+    """Between different tokens."""
     pairs: int
     """How many dot products were counted."""
     seed: int | None
-    """Of the sample of tokens; None where all pairs were counted."""
+    """Of the sample of tokens; None if all pairs were counted."""
 
 
 def look_at_embeddings(name: str, E: Tensor) -> Embeddings:
@@ -62,8 +62,8 @@ def look_at_embeddings(name: str, E: Tensor) -> Embeddings:
 
 
 def covariance_eigenvalues(E: Tensor) -> Tensor:
-    """Eigenvalues of the covariance of the rows, the largest first, none below what float64 can
-    tell from 0.  (V, D) -> (D,)"""
+    """Eigenvalues of the rows' covariance, the largest first, at least the smallest that float64
+    can distinguish from 0.  (V, D) -> (D,)"""
     mean = sum(wide(part).sum(0) for part in E.split(_CHUNK)) / E.shape[0]
     covariance = sum((c := wide(part) - mean).T @ c for part in E.split(_CHUNK)) / E.shape[0]
     assert isinstance(covariance, Tensor)

@@ -1,7 +1,7 @@
-"""One token's path, chosen on the page: the data it carries, and its few lines of script.
+"""The part of the page that shows one token's path: its data and a short script.
 
-The script draws with what is in the page and asks for nothing; texts of tokens are escaped before
-they become HTML. Its pictures tell their values as those of `plots.svg` do.
+The script uses only data in the page; token texts are escaped before they become HTML. Its pictures
+show their values on hover, as those of `plots.svg` do.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def data_of(models: Sequence[Insides]) -> list[dict[str, Any]]:
 
 
 def _model(m: Insides, role: str) -> dict[str, Any]:
-    """A row a token, as the script reads them."""
+    """One row per token, in the form that the script reads."""
     path = m.path
     on_sphere = path.moves[0].at_mean_alpha is not None
     return {
@@ -49,7 +49,7 @@ def _by_token(rows: Sequence[Sequence[float]]) -> list[list[float]]:
 
 
 def _short(value: float) -> float:
-    """Four digits: what a picture can show."""
+    """Round to four digits, as precise as a picture."""
     return float(f"{value:.4g}")
 
 

@@ -23,14 +23,14 @@ class Factor:
     start: float
     """Its value before training."""
     means: tuple[float, ...]
-    """A number a layer; one number for s_z, which no layer owns."""
+    """One per layer; a single one for s_z, which belongs to no layer."""
     stds: tuple[float, ...]
     """The spread within each layer."""
     all_layers: Distribution
 
 
 def look_at_factors(model: Transformer) -> list[Factor]:
-    """The factors of a model; GPT has none, but for a gain s_qk where it normalizes q and k."""
+    """The factors of a model; GPT has none, except a gain s_qk if it normalizes q and k."""
     found: dict[str, list[Tensor]] = {}
     for name, values in _factors(model):
         found.setdefault(name, []).append(wide(values))

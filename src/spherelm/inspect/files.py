@@ -1,4 +1,4 @@
-"""What a look inside leaves in a folder: the page, all numbers, every picture as a file."""
+"""The files that `spherelm inspect` writes: the page, all numbers, every picture."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def write_page(out: Path, models: Sequence[Insides], text: str) -> Path:
 def write_pictures(
     folder: Path, models: Sequence[Insides], say: Callable[[str], None] = lambda line: None
 ) -> None:
-    """Write every picture as SVG and, with matplotlib, as PNG, in place of those before."""
+    """Write every picture as SVG and, with matplotlib, as PNG, replacing earlier ones."""
     charts: list[Chart] = [p.chart for chapter in chapters_of(models) for p in chapter.pictures]
     say(f"writing {len(charts)} pictures")
     svg.write(charts, folder)
@@ -40,6 +40,6 @@ def write_pictures(
 
 
 def beginning_of(dataset: TokenDataset, tokens: int) -> str:
-    """Enough of the validation text for so many tokens of any tokenizer."""
+    """The beginning of the validation text, long enough for `tokens` tokens of any tokenizer."""
     ids = dataset.val.shards[0].tokens[: enough(tokens)].tolist()
     return dataset.tokenizer().decode(ids)

@@ -1,4 +1,4 @@
-"""All numbers of one model together: what the page shows and `inspect.json` holds."""
+"""All numbers about one model, for the page and `inspect.json`."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Insides:
-    """One model, looked at from all sides."""
+    """All numbers about one model."""
 
     run: str
     label: str
     arch: Arch
     update: str
-    """How its hidden state moves; for GPT it says nothing."""
+    """The update rule of the hidden state; meaningless for GPT."""
     parameters: int
     d_model: int
     n_layers: int
     tokenizer: str
     layer: int
-    """Whose matrices are shown in full, counted from 1."""
+    """The layer whose matrices are shown in full, counted from 1."""
     loss: float
     """On the text, in nats per token."""
     embeddings: list[Embeddings]
@@ -57,19 +57,19 @@ class Insides:
     factors: list[Factor]
     path: Path
     attribution: Attribution | None
-    """None for an update rule whose steps cannot be taken apart."""
+    """None if the update rule's steps cannot be decomposed."""
     bounds: list[OperandBounds]
     directions: list[Directions]
     texts: dict[int, str]
-    """What the ids in `path` and `directions` stand for."""
+    """The texts of the ids in `path` and `directions`."""
 
     def as_json(self) -> dict[str, Any]:
-        """What JSON can hold: all but the single rows of directions."""
+        """Everything except the individual rows of directions."""
         found = dataclasses.asdict(dataclasses.replace(self, directions=[]))
         return {**found, "directions": [each.summary() for each in self.directions]}
 
     def directions_as_json(self) -> dict[str, Any]:
-        """Every row of W_u and W_oMLP with its nearest tokens, and what their ids stand for."""
+        """Every row of W_u and W_oMLP with its nearest tokens, and the texts of their ids."""
         ids = sorted({i for each in self.directions for i in each.tokens.unique().tolist()})
         return {
             "run": self.run,
@@ -80,7 +80,7 @@ class Insides:
 
 
 def enough(tokens: int) -> int:
-    """Characters, or tokens of another tokenizer, that are read for so many and the one after."""
+    """Characters (or tokens of another tokenizer) to read for `tokens` tokens and one more."""
     # A token is at least a byte, and rarely more than 16.
     return 16 * (tokens + 1)
 
@@ -97,8 +97,8 @@ def look_inside(
     report: Report = lambda done: None,
     bf16: bool = False,
 ) -> Insides:
-    """All numbers of a model, its paths on the first `tokens` tokens of `text`; for `bf16` see
-    `directions`."""
+    """All numbers about a model, with the paths of the first `tokens` tokens of `text`; for `bf16`
+    see `directions`."""
     config = model.config
     layer = min(PAPERS_LAYER, config.n_layers) if layer is None else layer
     if not 1 <= layer <= config.n_layers:
@@ -155,17 +155,17 @@ def look_inside(
 
 
 def texts_of(tokenizer: Tokenizer, ids: Iterable[int]) -> dict[int, str]:
-    """How each id is shown: its text with white space made visible, or its number."""
+    """How to show each id: its text with white space made visible, or its number."""
     return {i: _text_of(tokenizer, i) for i in sorted(ids)}
 
 
 def _text_of(tokenizer: Tokenizer, token: int) -> str:
     if token == tokenizer.end_of_document:
         return "⟨end⟩"
-    if token >= tokenizer.vocab_size:  # a vocabulary filled up to a round size
+    if token >= tokenizer.vocab_size:  # the model's vocabulary is padded to a round size
         return f"⟨{token}⟩"
     text = tokenizer.decode([token])
-    if not text or "\N{REPLACEMENT CHARACTER}" in text:  # a part of a letter
+    if not text or "\N{REPLACEMENT CHARACTER}" in text:  # only some bytes of a character
         return f"⟨{token}⟩"
     shown = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥"}
     return "".join(shown.get(c, c if c.isprintable() else f"⟨{ord(c):#x}⟩") for c in text)

@@ -1,4 +1,4 @@
-"""What models are called in pictures, where there is room for a word."""
+"""Short names of models for pictures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LONGEST = 12
 
 
 def short_labels(archs: Sequence[Arch], runs: Sequence[str]) -> list[str]:
-    """GPT and nGPT; where there are several of one kind, the names of their folders."""
+    """GPT and nGPT or, if there are several of one kind, the names of their folders."""
     labels = []
     for arch, run in zip(archs, runs, strict=True):
         name = Path(run).name or run

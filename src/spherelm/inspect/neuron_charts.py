@@ -42,7 +42,7 @@ def directions(several: Several) -> Chapter:
     return Chapter(
         "directions",
         "Neurons as directions",
-        "The paper has no such picture, but what it is about allows one: embeddings, states and "
+        "The paper has no such picture, but its architecture allows one: embeddings, states and "
         "rows of matrices are vectors on one sphere, and their dot products are cosines.",
         pictures,
     )

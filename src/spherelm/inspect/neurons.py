@@ -1,6 +1,6 @@
-"""Neurons as directions on the page: those of a layer that one chooses, or near a token.
+"""The part of the page that shows neurons as directions, by layer or near a given token.
 
-The page carries the rows of each layer that are nearest to any token; `directions.json` has all.
+The page holds each layer's rows that are nearest to any token; `directions.json` has all rows.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from spherelm.inspect.insides import Insides
 from spherelm.inspect.picture import coloured, symbol_of
 
 CARRIED = 40
-"""Rows of a matrix in the page: those with the largest cosine to any token."""
+"""Rows per matrix in the page's data: those with the largest cosine to any token."""
 SHOWN = 12
-"""Of which so many are shown at once."""
+"""Rows of these that are shown at once."""
 
 
 def data_of(models: Sequence[Insides]) -> list[dict[str, Any]]:
-    """The rows that the page carries, cosines in thousandths."""
+    """The rows in the page, with cosines in thousandths."""
     found = []
     for m, role in coloured(models):
         rows = [_rows(each) for each in m.directions]
@@ -111,7 +111,7 @@ function table(m, matrices, wanted) {
 }
 
 function show() {
-  // Spaces and line ends are written visibly among the tokens; either way of typing them will do.
+  // Tokens show spaces as ␣, so a typed space must match that.
   const wanted = finder.value.replace(/ /g, "␣"), layer = +chooser.value;
   place.innerHTML = models.map(m => {
     const title = `<h3 class="${m.role}-name">${safe(m.label)}` +

@@ -1,4 +1,4 @@
-"""`index.html`: the insides of one or several models on one page that asks for nothing."""
+"""`index.html`: the insides of one or several models on one self-contained page."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHORT = {
     "directions": "Neurons",
     "bounds": "Operands",
 }
-"""Titles of chapters among the contents."""
+"""Shorter chapter titles for the contents."""
 
 
 def render(models: Sequence[Insides], text: str) -> str:
@@ -71,10 +71,10 @@ def _chapter(chapter: Chapter) -> str:
 
 
 EXPLORER = (
-    "<p>Choose a token of the text (arrow keys go on from there): how each half-block moves "
-    "it, how near it comes to what follows, what the network would say at each depth, and "
-    "where the logit of what follows comes from. The greener a token, the surer the first "
-    "model was of what follows it.</p>\n"
+    "<p>Choose a token of the text (arrow keys go on from there) to see how each half-block moves "
+    "it, how near it comes to the next token, what the network would predict at each depth, and "
+    "where the next token's logit comes from. The greener a token, the surer the first model was "
+    "of the next one.</p>\n"
     "<noscript><p>This part needs the few lines of script in this file.</p></noscript>\n"
     '<div id="explorer"></div>'
 )

@@ -1,4 +1,4 @@
-"""The path of every token of a text: where each half-block moves it, and what it says by then.
+"""The path of every token of a text: where each half-block moves it, and what it then predicts.
 
 Angles are in degrees. Shapes: T tokens, D d_model, V vocabulary.
 """
@@ -17,31 +17,31 @@ from spherelm.model.transformer import Transformer
 from spherelm.ops.reference import residual_slerp
 
 TOP = 5
-"""Tokens of the prediction that are kept."""
+"""Most likely tokens that are kept of each prediction."""
 READ_AT_ONCE = 2**25
 """Logits that are computed at once: 128 MiB in float32."""
 
 
 @dataclass(frozen=True)
 class Move:
-    """What one half-block did, a number a token."""
+    """What one half-block did, one number per token."""
 
     angle: tuple[float, ...]
     """How far the hidden state turned."""
     suggested: tuple[float, ...]
-    """How far away the block's output is: where a step of length 1 would lead."""
+    """The angle to the block's output, where a full step would end."""
     at_mean_alpha: tuple[float, ...] | None
-    """The mean of α of that way: a step with one rate for all coordinates; None in GPT."""
+    """`suggested` times the mean of α: a step with one rate for all coordinates; None in GPT."""
     from_slerp: tuple[float, ...] | None
-    """How far the step ended from that of SLERP with the same α."""
+    """The angle between where the step ended and where SLERP with the same α would have."""
     off_geodesic: tuple[float, ...] | None
-    """How far it ended from the great circle through the state and the block's output: 0 where α
-    is one number, since LERP then only takes the same way at another pace."""
+    """How far it ended from the great circle through the state and the block's output: 0 if α is a
+    single number, since LERP then follows the same great circle."""
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What the network would say at one depth, a number a token."""
+    """What the network would predict at one depth, one number per token."""
 
     alignment: tuple[float, ...]
     """The cosine with the target's row of E_output."""
@@ -49,12 +49,12 @@ class Reading:
     """Of the prediction, in nats."""
     target_probability: tuple[float, ...]
     top: tuple[tuple[tuple[int, float], ...], ...]
-    """The likeliest tokens with their probabilities."""
+    """The most likely tokens with their probabilities."""
 
 
 @dataclass(frozen=True)
 class Path:
-    """The way of a text through a network."""
+    """The path of a text through a network."""
 
     depths: tuple[str, ...]
     tokens: tuple[int, ...]
@@ -63,7 +63,7 @@ class Path:
     moves: tuple[Move, ...]
     """One for each half-block."""
     readings: tuple[Reading, ...]
-    """One more: before the first block, too."""
+    """One before the first half-block and one after each."""
 
 
 @torch.no_grad()
@@ -73,11 +73,11 @@ def look_at_path(
     targets: Tensor,
     report: Callable[[int], None] = lambda depth: None,
 ) -> Path:
-    """The path of a text; `targets`, (T,), are the tokens that follow. `report` hears of depths."""
+    """The path of a text; `targets`, (T,), are the next tokens. `report` is given each depth."""
     targets = targets.to(way.tokens.device)
     direction = model.output_embedding(model.dtype)[targets]  # (T, D)
     readings: list[Reading] = []
-    # Several depths at once: E_output is made ready for a product, with s_z, each time.
+    # Several depths at once, as each call prepares E_output, scaled by s_z, for its product.
     at_once = max(1, READ_AT_ONCE // (len(targets) * len(model.E_input)))
     for first in range(0, len(way.states), at_once):
         states = way.states[first : first + at_once]
@@ -96,7 +96,7 @@ def look_at_path(
 
 
 def angle_between(a: Tensor, b: Tensor) -> Tensor:
-    """The angle in degrees, exact for small ones, where arccos is not: (T, D), (T, D) -> (T,)"""
+    """Angles in degrees, exact even when small, unlike arccos: (T, D), (T, D) -> (T,)"""
     a, b = (torch.nn.functional.normalize(wide(x), dim=-1) for x in (a, b))
     chord, other = (torch.linalg.vector_norm(x, dim=-1) for x in (a - b, a + b))
     return torch.rad2deg(2 * torch.atan2(chord, other))

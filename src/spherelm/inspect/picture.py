@@ -1,4 +1,4 @@
-"""Chapters of the page, and the curves that their pictures are made of."""
+"""Chapters of the page, and helpers for the curves in their pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spherelm.plots.chart import Axis, Chart, Picture, Role, Series, described, 
 LAYERS = Axis("layer", whole=True)
 DEPTHS = Axis("layer (0 is the embedding)", whole=True)
 POINTS = 100
-"""Of a curve that has a point for each singular value."""
+"""Most points of a curve over singular values."""
 SYMBOLS = {
     "alpha_attn": "α_A",
     "alpha_mlp": "α_M",
@@ -27,7 +27,7 @@ SYMBOLS = {
 
 @dataclass(frozen=True)
 class Chapter:
-    """Pictures of one subject, and what the paper says of it."""
+    """Pictures of one subject, and what the paper says about it."""
 
     name: str
     title: str
@@ -39,14 +39,14 @@ Several = Sequence[tuple[Insides, Role]]
 
 
 def chart_of(name: str, title: str, x: Axis, y: Axis, lines: Sequence[Series]) -> Chart:
-    """A chart that tells in words where its curves begin and end."""
+    """A chart whose description says where its curves begin and end."""
     return described(name, title, x, y, lines, digits=3)
 
 
 def distributions(
     name: str, title: str, unit: str, shown: Sequence[tuple[str, Role, Distribution]]
 ) -> Chart:
-    """Histograms by label as curves, each as high as its fullest bin: their widths differ much."""
+    """Histograms as curves, each scaled to its fullest bin because their widths differ a lot."""
     lines = [_outline(label, role, each) for label, role, each in shown]
     told = "; ".join(f"{label}: mean {d.mean:.3g}, spread {d.std:.3g}" for label, _, d in shown)
     y = Axis("share of the fullest bin", from_zero=True)
@@ -55,7 +55,7 @@ def distributions(
 
 
 def _outline(label: str, role: Role, each: Distribution) -> Series:
-    """A histogram as a curve, which begins and ends where the values do."""
+    """A histogram as a curve over the range of its values."""
     top = max(each.counts)
     width = (each.high - each.low) / len(each.counts)
     filled = [i for i, count in enumerate(each.counts) if count]
@@ -66,7 +66,7 @@ def _outline(label: str, role: Role, each: Distribution) -> Series:
 
 
 def ranked(model: Insides, role: Role, values: Sequence[float]) -> Series:
-    """Values by rank, as many as a picture can show."""
+    """Values by rank, thinned to at most `POINTS`."""
     last = len(values) - 1
     ranks = sorted({round(i * last / (POINTS - 1)) for i in range(POINTS)}) if last else [0]
     return Series(model.label, role, [(i + 1, values[i]) for i in ranks], dots=False)
@@ -78,20 +78,20 @@ def by_layer(
     values: Iterable[float],
     spread: Iterable[tuple[float, float]] = (),
 ) -> Series:
-    """A number a layer; `spread` is the low and the high end of a band around it."""
+    """One number per layer; `spread` gives the low and high ends of a band around it."""
     points = list(enumerate(values, start=1))
     band = [(layer, *ends) for layer, ends in enumerate(spread, start=1)]
     return Series(model.label, role, points, square=model.arch == "gpt", band=band)
 
 
 def by_depth(model: Insides, role: Role, values: Iterable[float | None]) -> Series:
-    """A number for the embedding and then each half-block; None: there is none."""
+    """One number for the embedding and then each half-block; None leaves a gap."""
     points = [(i / 2, value) for i, value in enumerate(values) if value is not None]
     return Series(model.label, role, points, square=model.arch == "gpt")
 
 
 def dotted(label: str, role: Role, values: Iterable[float]) -> Series:
-    """A number a layer, to be seen beside another curve."""
+    """One number per layer, as a dotted line to compare with another curve."""
     return Series(label, role, list(enumerate(values, start=1)), dots=False, dotted=True)
 
 

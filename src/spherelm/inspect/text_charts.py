@@ -24,12 +24,12 @@ KINDS = ("attention", "MLP")
 _MOVES = {
     "angle": (
         "Angle moved by {}",
-        "Dotted: the mean of α of the way to what {} suggests, the step along the geodesic. Above "
-        "it, rates differ much: a few large ones move the state more than their mean would.",
+        "Dotted: a step along the geodesic to what {} suggests, by the mean of α. Above it, rates "
+        "differ a lot: a few large ones move the state more than their mean would.",
     ),
     "from_slerp": (
         "How far {}'s step ends from SLERP's",
-        "The angle between the step after {} and SLERP's with the same α, to be seen beside the "
+        "The angle between the step after {} and SLERP's with the same α, to compare with the "
         "angle moved: the paper finds that LERP approximates SLERP.",
     ),
     "off_geodesic": (
@@ -38,11 +38,11 @@ _MOVES = {
         "number, so all of it comes from coordinates with rates of their own.",
     ),
 }
-"""Title and caption of what is measured of each move; in a GPT only the first is."""
+"""Title and caption for each number about moves; a GPT has only the first."""
 
 
 def path(several: Several) -> Chapter:
-    """How the states of tokens move with depth, and what they would say, on average."""
+    """How the states of tokens move with depth, and what they would predict, on average."""
     sphere = [(m, r) for m, r in several if m.path.moves[0].at_mean_alpha is not None]
     pictures = [
         _of_kind(shown, kind, field)
@@ -85,8 +85,8 @@ def path(several: Several) -> Chapter:
 
 
 def _of_kind(several: Several, kind: str, field: str) -> Picture:
-    """A number of all half-blocks of one kind, by layer: the two kinds differ too much to share a
-    curve. The angle moved stands beside that of a step at the mean of α."""
+    """One number by layer for the half-blocks of one kind, since attention and MLP differ too much
+    to share a curve. The angle moved comes with that of a step at the mean of α."""
     title, caption = _MOVES[field]
     place = KINDS.index(kind)
     lines = []
@@ -110,7 +110,7 @@ def _reading(several: Several, field: str, title: str, unit: str, caption: str) 
 
 
 def attribution(several: Several) -> Chapter:
-    """What each half-block put into the logits, and how long it lasts."""
+    """What each half-block contributes to the logits, and how long its contribution lasts."""
     shown = [(m, r, m.attribution) for m, r in several if m.attribution is not None]
     if not shown:
         return Chapter("attribution", "", "", [])
@@ -118,10 +118,10 @@ def attribution(several: Several) -> Chapter:
     errors = "; ".join(f"{m.label} {a.largest_error:.1g}" for m, _, a in shown)
     embedding = "; ".join(f"{m.label} {mean_of(a.contributions[0]):.2g}" for m, _, a in shown)
     told = {
-        "attention": f"What each attention put into the logit of the token that came next, on "
-        f"average. The embedding itself: {embedding}.",
-        "MLP": "What each MLP put in. Embedding, attention and MLPs sum to the logit; the largest "
-        f"difference to the model's own: {errors}.",
+        "attention": f"What each attention contributed to the logit of the token that came next, "
+        f"on average. The embedding itself: {embedding}.",
+        "MLP": "What each MLP contributed. Embedding, attention and MLPs sum to the logit; the "
+        f"largest difference from the model's own: {errors}.",
     }
     pictures = [
         Picture(
@@ -158,8 +158,8 @@ def attribution(several: Several) -> Chapter:
         "attribution",
         "Where the logits come from",
         "Exact, not estimated: every step of nGPT multiplies the state by known factors and adds "
-        "the block's output times known factors, so the last state is a sum with one term a "
-        "half-block. GPT's is the plain sum, under its last norm.",
+        "the block's output times known factors, so the last state is a sum with one term per "
+        "half-block. GPT's is the plain sum, passed through its last norm.",
         pictures,
     )
 
@@ -176,7 +176,7 @@ _OPERANDS = {
 
 
 def bounds(several: Several) -> Chapter:
-    """The largest input of each product by layer, beside what no text can exceed."""
+    """The largest input of each product by layer, with the limit that no text can exceed."""
     pictures = []
     for place, first in enumerate(several[0][0].bounds):
         if first.product not in _OPERANDS:  # the logits have one product for all layers
@@ -195,7 +195,7 @@ def bounds(several: Several) -> Chapter:
             Axis("magnitude", log=True),
             lines,
         )
-        told = f"Look for growth with depth: {called} has a limit on the sphere alone (dotted)."
+        told = f"Look for growth with depth: {called} has a limit only on the sphere (dotted)."
         pictures.append(Picture(chart, told))
     return Chapter(
         "bounds",

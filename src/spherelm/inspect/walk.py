@@ -1,8 +1,8 @@
 """A walk through a network: the hidden state of each token after each half-block.
 
-It takes the steps that `model.block` takes, with the same parts, and keeps what they leave; a test
-holds it to the model's own logits. The hidden state itself is float64: what is said of its steps,
-that they sum to a logit above all, is then not hidden by the rounding of some dozen of them.
+It repeats the steps of `model.block` with the same parts and keeps the results; a test compares it
+with the model's own logits. The hidden state is float64 so that the rounding of many steps does not
+mask statements about them, above all that they sum to a logit.
 
 Shapes: T tokens, D d_model.
 """
@@ -38,15 +38,15 @@ class HalfBlock:
     h: Tensor
     """The hidden state before it: (T, D)"""
     output: Tensor
-    """What was mixed or added: in nGPT on the sphere, Norm(ATTN(h)).  (T, D)"""
+    """What was mixed or added to h: in nGPT normalized, such as Norm(ATTN(h)).  (T, D)"""
     alpha: Tensor | None
     """The eigen learning rates, (D,); None in GPT."""
     after: Tensor
-    """The hidden state behind it: (T, D)"""
+    """The hidden state after it: (T, D)"""
     product_input: Tensor
-    """What its last matrix, W_o or W_oMLP, was multiplied with: (T, n)"""
+    """The input of its last matrix, W_o or W_oMLP: (T, n)"""
     qkv: tuple[Tensor, Tensor, Tensor] | None = None
-    """q, k and v as attention has them: (1, T, heads, K) each; None for an MLP."""
+    """q, k and v as attention uses them: (1, T, heads, K) each; None for an MLP."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class HalfBlock:
 
 @dataclass(frozen=True)
 class Walk:
-    """The way of a text through a network."""
+    """The path of a text through a network."""
 
     tokens: Tensor
     """(T,)"""
@@ -65,7 +65,7 @@ class Walk:
 
     @property
     def last(self) -> Tensor:
-        """The hidden state behind the last block, before GPT's last norm: (T, D)"""
+        """The hidden state after the last block, before GPT's last norm: (T, D)"""
         return self.steps[-1].after
 
     @property
@@ -81,7 +81,7 @@ class Walk:
 
 @torch.no_grad()
 def walk(model: Transformer, tokens: Tensor) -> Walk:
-    """The way of the tokens of one text, (T,), through the model."""
+    """Run the tokens of one text, (T,), through the model."""
     tokens = tokens.to(model.E_input.device)
     embedding = h = wide(model.embed(tokens[None]).flatten(0, 1))  # (T, D), as blocks have it
     rope = model.rope(len(tokens))
@@ -110,12 +110,12 @@ def walk(model: Transformer, tokens: Tensor) -> Walk:
 
 
 def narrowed(model: Transformer, h: Tensor) -> Tensor:
-    """A hidden state as the model's parts take it."""
+    """A hidden state on the model's device and in its dtype."""
     return h.to(model.E_input.device, model.dtype)
 
 
 def read_out(model: Transformer, h: Tensor) -> Tensor:
-    """The logits of a hidden state of any depth, as if the blocks ended there: (T, D) -> (T, V)"""
+    """The logits of a hidden state at any depth, as if it were the last: (T, D) -> (T, V)"""
     h = narrowed(model, h)
     return model.logits(h if model.final_norm is None else model.final_norm(h))
 
@@ -124,9 +124,9 @@ def read_out(model: Transformer, h: Tensor) -> Tensor:
 def _noting_inputs(
     part: Part,
 ) -> Iterator[tuple[list[Tensor], list[tuple[Tensor, Tensor, Tensor]]]]:
-    """What the last product of a part is given, and q, k and v, while it runs.
+    """Record the inputs of a part's products, the last one's at the end, and its q, k and v.
 
-    It runs in plain PyTorch, whose q and k are the paper's: kernels have s_qk² on q.
+    The part runs in plain PyTorch, where q and k are the paper's: kernels apply s_qk² to q.
     """
     before, inputs = part.ops, list[Tensor]()
     attended: list[tuple[Tensor, Tensor, Tensor]] = []

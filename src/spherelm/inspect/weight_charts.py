@@ -21,9 +21,9 @@ from spherelm.plots.chart import Axis, Picture, slug
 
 _CONDITION = {
     "E_input": "The paper finds GPT's input embeddings to have the higher condition number.",
-    "E_output": "Of output embeddings the paper has the picture, and no word.",
+    "E_output": "The paper shows the eigenvalues of output embeddings without comment.",
 }
-"""What the paper says of the eigenvalues of either matrix."""
+"""What the paper says about the eigenvalues of either matrix."""
 
 
 def embeddings(several: Several) -> Chapter:
@@ -53,7 +53,7 @@ def embeddings(several: Several) -> Chapter:
                     Axis("eigenvalue / median", log=True),
                     [ranked(m, r, e.eigenvalues_over_median) for m, r, e in shown],
                 ),
-                f"A flat line uses all dimensions alike. {_CONDITION[name]} Here: "
+                f"A flat line means that all dimensions are used alike. {_CONDITION[name]} Here: "
                 + "; ".join(f"{m.label} {e.condition:,.3g}" for m, _, e in shown)
                 + ".",
             ),
@@ -64,8 +64,9 @@ def embeddings(several: Several) -> Chapter:
                     "dot product",
                     [(m.label, r, e.dot_products) for m, r, e in shown],
                 ),
-                "Rows spread evenly over the sphere would all be near 0; a tail to the right is "
-                "clusters of tokens, which the paper sees in nGPT, too, while GPT's are larger. "
+                "If rows were spread evenly over the sphere, all would be near 0; a tail to the "
+                "right means clusters of tokens, which the paper sees in nGPT, too, while GPT's "
+                "dot products are larger. "
                 + " ".join(sorted({_pairs(e.pairs, e.seed) for _, _, e in shown})),
             ),
         ]
@@ -104,8 +105,8 @@ def conditions(several: Several) -> Chapter:
                 + (
                     "nears a lower rank; the paper sees them in GPT's attention, not in nGPT's."
                     if attention
-                    else "stretches some directions far more than others; what the paper points "
-                    "out is attention, not the MLP."
+                    else "stretches some directions far more than others; the paper comments only "
+                    "on attention."
                 ),
             )
         )
@@ -138,8 +139,8 @@ def one_layer(several: Several) -> Chapter:
                         for m, r in several
                     ],
                 ),
-                f"All heads of {symbol} together: a curve that falls early is a matrix that has "
-                "become of lower rank, as the paper finds GPT's.",
+                f"All heads of {symbol} together: a curve that falls early means a matrix of lower "
+                "rank, as the paper finds in GPT.",
             ),
             Picture(
                 distributions(
@@ -155,8 +156,8 @@ def one_layer(several: Several) -> Chapter:
     return Chapter(
         "layer",
         f"The attention matrices of {where}",
-        "The paper shows these for the 3rd and the 4th layer of GPT and nGPT, and reads in them "
-        "that GPT's degenerate into lower-rank matrices. Choose another layer with --layer.",
+        "The paper shows these for the 3rd and the 4th layer of GPT and nGPT, and concludes that "
+        "GPT's degenerate into lower-rank matrices. Choose another layer with --layer.",
         pictures,
     )
 
@@ -166,20 +167,21 @@ _HISTOGRAM_CAPTIONS = {
     "paper: the histogram moves right with longer contexts and more tokens, left in larger models.",
     "alpha_mlp": "A tail to the right is coordinates that the MLP renews almost at once. The "
     "paper: the histogram moves right with longer contexts and more tokens, left in larger models.",
-    "s_u": "Wide ones have neurons that matter more than others. The paper: it moves left with "
-    "longer contexts, right with larger models and more tokens, and is flatter at larger rates.",
-    "s_nu": "Values near 0 are neurons that are almost linear. The paper: as s_u, left with longer "
-    "contexts, right with larger models and more tokens.",
+    "s_u": "A wide histogram means that some neurons matter more than others. The paper: it moves "
+    "left with longer contexts, right with larger models and more tokens, and is flatter at larger "
+    "rates.",
+    "s_nu": "Values near 0 are neurons that are almost linear. The paper: like s_u, it moves left "
+    "with longer contexts, right with larger models and more tokens.",
     "s_qk": "A peak near 0 is dimensions of queries and keys that are not used. The paper sees "
-    "such a peak, and reads sparse attention in it; all else is stable.",
-    "s_z": "Look for the mean: it is the inverse temperature of the prediction. The paper: it is "
-    "what characterizes s_z, and grows with context, size and tokens.",
+    "such a peak and takes it for sparse attention; otherwise the histogram is stable.",
+    "s_z": "Look at the mean, the inverse temperature of the prediction. The paper: it is what "
+    "characterizes s_z, and grows with context, size and tokens.",
 }
 _FACTOR_CAPTIONS = {
-    "alpha_attn": "The share of the way to attention's suggestion that is taken: on average 0.25 "
+    "alpha_attn": "How far a step goes towards attention's suggestion: on average 0.25 of the way "
     "in the paper's 0.5B network and 0.20 in its 1B.",
-    "alpha_mlp": "The share of the way to the MLP's suggestion that is taken: 0.37 and 0.32 in "
-    "the paper, above attention's.",
+    "alpha_mlp": "How far a step goes towards the MLP's suggestion: 0.37 and 0.32 of the way in "
+    "the paper, further than attention's.",
     "s_u": "Factors on the linear branch of the MLP; in the paper stable across layers.",
     "s_nu": "Factors on the gate: large ones make SiLU a ReLU, small ones make it linear; in the "
     "paper stable across layers.",
@@ -228,7 +230,7 @@ def _one_deviation(each: Factor) -> list[tuple[float, float]]:
 
 
 def _over_first(values: Sequence[float]) -> list[float]:
-    """Over the largest; none below what float64 Gram matrices can tell from 0."""
+    """Relative to the largest, at least the smallest that a float64 Gram matrix can resolve."""
     return [max(value / values[0], 1e-8) if values[0] else 1e-8 for value in values]
 
 

@@ -1,4 +1,4 @@
-"""What the items of the paper's three ablation tables share."""
+"""Shared by the items of the paper's three ablation tables."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def rows_of(bench: Workbench, table: Table) -> list[tuple[Ablation, Point, list[
 
 
 def means_of(bench: Workbench, point: Point, column: str) -> tuple[float, ...]:
-    """The means of the factors of a table's column after training; none of a run that diverged."""
+    """Means of a column's factors after training; empty if the run diverged."""
     if not bench.record(point).finished:
         return ()
 
@@ -69,14 +69,14 @@ def notes_of(bench: Workbench) -> list[str]:
     said = [
         f"The paper's rows are 0.5B at 1k, 100k iterations; its first row has a loss of "
         f"{BASELINE_LOSS}. Here the first row is {bench.size.job(point_of(BASELINE)).id}.",
-        "One seed a row: changes as small as the paper's are within what another seed does.",
+        "One seed per row: another seed can change the loss as much as the paper's small changes.",
     ]
     model = bench.size.config(point_of(BASELINE)).model
     starts = [model.resolve_scale(name).init for name in ("s_z", "alpha_attn")]
     if starts != [1.0, 0.05]:
         said.append(
-            f"Where a row does not change it, s_z starts at {starts[0]:g} and α at {starts[1]:g}; "
-            "in the paper at 1 and 0.05, which are meant for more steps and layers."
+            f"Unless a row changes them, s_z starts at {starts[0]:g} and α at {starts[1]:g}; in "
+            "the paper at 1 and 0.05, which are meant for more steps and layers."
         )
     if available(bench):
         return [*said, f"Accuracy is on questions from {source_of(bench)}."]

@@ -1,8 +1,8 @@
-"""The paper's three ablation tables: every row as a change of a config, its numbers beside it.
+"""The paper's three ablation tables: every row as a change of a config, with its numbers.
 
 All rows of the paper are the 0.5B nGPT at 1k, learning rate 1e-3, 100k steps (52B tokens): the
 preset `ngpt-0.5b-1k`. A row changes only what it ablates, so it applies to any nGPT; values that
-the paper ties to d_model follow the base's.
+the paper ties to d_model follow that of the base config.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLUMNS = {
 }
 """The tables' columns: s_u and s_ν change together, and so do α_A and α_M."""
 BASELINE_LOSS = 2.252
-"""Validation loss of the paper's unchanged nGPT; the other rows give theirs as a change in %."""
+"""Validation loss of the paper's unchanged nGPT; other rows report a change from it in %."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +35,11 @@ class Reported:
     accuracy: float
     """Average accuracy on its five downstream tasks, in %."""
     loss_percent: float
-    """Change of the final validation loss against `BASELINE_LOSS`, in %."""
+    """Change of the final validation loss from `BASELINE_LOSS`, in %."""
     means: dict[str, tuple[float, ...]]
-    """Means of the learned factors, by the tables' columns; s_u and s_ν share one, as do the α."""
+    """Means of the learned factors, by column; s_u and s_ν share one, as do α_A and α_M."""
     step_seconds: float | None = None
-    """Training time per step, where the table has it."""
+    """Training time per step, if the table has it."""
 
     @property
     def loss(self) -> float:
@@ -54,13 +54,13 @@ class Ablation:
     name: str
     reported: Reported
     fields: dict[str, Any] = field(default_factory=dict)
-    """Fields of the model that it replaces."""
+    """Fields of the model config to replace."""
     factors: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """What it replaces in the factors of a column; a function gives a value for d_model."""
+    """By column, fields of its factors to replace; a function computes the value from d_model."""
 
 
 def ablate(base: ModelConfig, name: str) -> ModelConfig:
-    """The config of the row called `name`, made from `base`, an nGPT."""
+    """The config of the row called `name`: `base`, an nGPT, with the row's changes."""
     if base.arch != "ngpt":
         raise UserError(
             f"the paper's ablations are of nGPT; model.arch must be 'ngpt', not {base.arch!r}"
@@ -76,12 +76,12 @@ def ablate(base: ModelConfig, name: str) -> ModelConfig:
 
 
 def names(table: Table) -> list[str]:
-    """The rows of a table, in the paper's order; `baseline` comes first in each."""
+    """The names of a table's rows, in the paper's order; `baseline` is the first in each."""
     return [row.name for row in TABLES[table]]
 
 
 _Value = float | Callable[[int], float]
-"""A number, or one that follows d_model."""
+"""A number, or a function of d_model."""
 
 
 def _root(d_model: int) -> float:
@@ -126,7 +126,7 @@ _INIT = (
     _init_row("s_z", "init-large-scale-1", (63.6,), 51.84, 1.66, init=_root, scale=1.0),
 )
 """Table 'Ablations of s_init and s_scale'; small is 1/sqrt(d_model), large is sqrt(d_model). The
-unchanged model, which heads each of its three sections, stands here once."""
+unchanged model heads each of its three sections but is listed only once here."""
 
 
 def _mode_row(
@@ -140,10 +140,10 @@ def _mode_row(
     scalar: tuple[str, ...] = (),
     fixed: tuple[str, ...] = (),
 ) -> Ablation:
-    """A row of other modes.
+    """A row with changed modes.
 
-    The paper prints one number for scalar s_u and s_ν. Ours are two, which is the same model: Norm
-    makes the MLP's output blind to a scalar on u, so only the one on ν acts.
+    The paper prints one number for scalar s_u and s_ν together. We have one each, but the model is
+    the same: Norm cancels a scalar on u in the MLP's output, so only the one on ν has an effect.
     """
     modes = dict.fromkeys(fixed, "fixed") | dict.fromkeys(scalar, "scalar")
     name = "-".join(f"{column}-{mode}" for column, mode in modes.items()) or "baseline"

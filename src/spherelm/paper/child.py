@@ -1,10 +1,10 @@
-"""A `spherelm` that ends when the process that started it is gone, however that went:
+"""Run `spherelm` so that it ends when its parent process does, even if the parent was killed:
 
     python -m spherelm.paper.child PARENT VERB ...
 
-A run whose queue was killed would otherwise hold its folder and its share of the GPU while the next
-queue wants to go on with it. It gets SIGTERM, upon which a training writes a checkpoint. On Linux
-alone: elsewhere such a run trains to its end.
+Otherwise a run whose queue was killed would keep its folder and its share of the GPU while the next
+queue wants to resume it. It gets SIGTERM, on which training writes a checkpoint. Linux only:
+elsewhere such a run trains to its end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def end_with(parent: int) -> None:
-    """Ask the system for SIGTERM when `parent` ends; it may have done so already."""
+    """Ask the kernel for SIGTERM when `parent` ends; exit at once if it already has."""
     if sys.platform != "linux":
         return
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

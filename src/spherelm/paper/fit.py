@@ -1,17 +1,17 @@
-"""A curve, loss over tokens, and the factor: tokens it needs for the loss at which another run ends
-/ tokens of that run.
+"""Fit loss over tokens D, and from it the factor: (tokens the curve needs for the loss at which
+another run ends) / (tokens of that run).
 
-    L(D) = E + A·D^−b        from three budgets on
-    L(D) = A·D^−b            (a straight line in logarithms) with two
+    L(D) = E + A·D^−b        for three budgets or more
+    L(D) = A·D^−b            for two: a straight line in log-log
 
-Curves bend in logarithms, too: the line nearest to three ends of nGPT misses the middle one by 8 %
-of its tokens, and of its intervals of 90 % fewer than half hold the truth there.
+E is needed because the curves are not straight in log-log: the best line through three ends of nGPT
+misses the middle one by 8 % of its tokens, and fewer than half of its 90 % intervals hold the truth
+there.
 
-Two budgets are a law only between them, where the line asks for a little too much, 3 % where one is
-twice the other: beyond the larger one nothing is read off it, and of what lies below the smallest
-budget only what is near.
-Only ends of finished schedules are compared. Where something is known of chance, an interval: every
-budget's mean is drawn again from what its seeds leave open, on both sides, and all is fitted anew.
+With two budgets the line is used only between them, where it overestimates the tokens a little (by
+3 % if one budget is twice the other), and just below the smaller one, but not beyond the larger.
+Only ends of finished schedules are compared. If the spread over seeds is known, there is also an
+interval: on both sides every budget's mean is redrawn from its uncertainty, and the fit repeated.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Losses = Mapping[int, Sequence[float]]
 
 DRAWS = 2000
 EXTRAPOLATE = 2.0
-"""How far beyond its largest budget a fit of three budgets or more is believed, at most."""
+"""A fit of three budgets or more is used up to this many times its largest budget."""
 BELOW = 1.1
-"""How far below its smallest one any fit is."""
+"""Any fit is used down to its smallest budget divided by this."""
 _MIDDLE = 0.14
 _STEPS = (1.3, 1.03, 1.003, 1.0003)
-"""Ratios of neighbouring exponents. Those from 0.01 to 2 are tried first, then ever closer to the
-best one so far, ten on either side of it. With steps of 3 % alone a share in the study's tables
-is up to 0.003 off, and they have two digits."""
+"""Ratios of neighbouring exponents in successive grid searches: first from 0.01 to 2, then ever
+closer to the best one so far, with ten on either side of it. Stopping at steps of 3 % would put
+shares in the study's tables, which have two digits, off by up to 0.003."""
 
 Array = npt.NDArray[np.float64]
 
@@ -56,22 +56,22 @@ class PowerLaw:
         return self.E + self.A * tokens**-self.b
 
     def tokens(self, loss: float) -> float:
-        """Where the law reaches `loss`; infinite where it never does, or beyond all numbers."""
+        """The tokens at which the law reaches `loss`; infinite if it never does or on overflow."""
         try:
             return (self.A / (loss - self.E)) ** (1 / self.b) if loss > self.E else math.inf
-        except OverflowError:  # of a curve that all but lies flat
+        except OverflowError:  # the curve is almost flat
             return math.inf
 
 
 def fit(points: Sequence[tuple[float, float]]) -> PowerLaw | None:
-    """The law nearest to (tokens, loss) by squares; None where they are too few or do not fall."""
+    """Least-squares fit to (tokens, loss); None if there are too few points or they do not fall."""
     tokens, losses = np.array(points, dtype=float).reshape(-1, 2).T
     E, A, b = (float(value[0]) for value in _fits(tokens, losses[None]))
     return None if math.isnan(b) else PowerLaw(E, A, b)
 
 
 def _fits(tokens: Array, losses: Array) -> tuple[Array, Array, Array]:
-    """E, A and b of many laws at once; NaN where there is none. tokens: (D,), losses: (N, D)"""
+    """E, A and b of N fits at once; NaN where none is possible. tokens: (D,), losses: (N, D)"""
     budgets, none = len(np.unique(tokens)), np.full(len(losses), np.nan)
     if budgets < 2:
         return none, none, none
@@ -83,7 +83,7 @@ def _fits(tokens: Array, losses: Array) -> tuple[Array, Array, Array]:
     each, best = np.arange(len(losses)), np.full(len(losses), _MIDDLE)
     for step in _STEPS:
         b = best[:, None] * step ** np.arange(-10, 11)
-        # For an exponent, the best E and A are a line over D^−b.
+        # For a given exponent, the best E and A are those of a straight line over D^−b.
         A, E, off = _lines(tokens[:, None] ** -b[:, None], losses)
         off = np.where((A > 0) & (E >= 0), off, np.inf)
         nearest = off.argmin(axis=1)
@@ -95,8 +95,8 @@ def _fits(tokens: Array, losses: Array) -> tuple[Array, Array, Array]:
 
 
 def _lines(x: Array, y: Array) -> tuple[Array, Array, Array]:
-    """Slopes, intercepts and squared errors of the lines nearest by squares, of every row of y over
-    every column of its x.  x: (N, D, M), or (D, M) of all rows; y: (N, D) -> (N, M) each"""
+    """Slopes, intercepts and squared errors of the least-squares lines of every row of y over every
+    column of its x.  x: (N, D, M), or (D, M) shared by all rows; y: (N, D) -> (N, M) each"""
     y = y[..., None]
     x_mean, y_mean = x.mean(axis=-2, keepdims=True), y.mean(axis=-2, keepdims=True)
     from_mean, y_from_mean = x - x_mean, y - y_mean
@@ -107,15 +107,15 @@ def _lines(x: Array, y: Array) -> tuple[Array, Array, Array]:
 
 @dataclass(frozen=True)
 class Factor:
-    """How many times the tokens of a run another curve needs for its loss: below 1, a share."""
+    """How many times a run's tokens another curve needs for the same loss: below 1, a share."""
 
     tokens: int
     needed: float
     extrapolated: bool
-    """Whether the curve's fit had to go beyond what was measured."""
+    """Whether `needed` lies outside the budgets that were measured."""
     low: float | None = None
     high: float | None = None
-    """The interval of 90 %; unset where nothing is known of chance."""
+    """The 90 % interval; unset if the spread over seeds is unknown."""
 
     @property
     def value(self) -> float:
@@ -125,10 +125,11 @@ class Factor:
 def factor(
     curve: Losses, tokens: int, losses: Sequence[float], noise: Noise | None = None
 ) -> Factor | None:
-    """What `curve` needs for the loss that another run has after `tokens`, each seed's in `losses`.
+    """What `curve` needs for the loss that another run reaches after `tokens`; `losses` has one per
+    seed.
 
-    `noise`: what is known of chance, for all of them alike. None where there is no fit, or it would
-    be asked too far from what was measured.
+    `noise` is the spread over seeds, the same for all of them. None if there is no fit, or the
+    answer is too far from the budgets measured.
     """
     law = fit([(d, statistics.fmean(seeds)) for d, seeds in curve.items()])
     if law is None:
@@ -145,13 +146,13 @@ def factor(
 
 
 def interval(curve: Losses, losses: Sequence[float], noise: Noise) -> tuple[float, float]:
-    """Between which numbers of tokens nine of ten draws of `curve` reach the loss of `losses`."""
+    """The numbers of tokens between which 90 % of draws of `curve` reach the loss of `losses`."""
     found = sorted(_drawn(curve, losses, noise))
     return found[int(0.05 * len(found))], found[math.ceil(0.95 * len(found)) - 1]
 
 
 def _drawn(curve: Losses, losses: Sequence[float], noise: Noise) -> list[float]:
-    """Tokens needed, for means drawn again; one deviation a draw, of all of them."""
+    """Tokens needed when all means are redrawn; each draw uses one deviation for all of them."""
     groups = [(statistics.fmean(seeds), len(seeds)) for seeds in (*curve.values(), losses)]
     draw = random.Random(0)
     drawn = []
@@ -159,12 +160,12 @@ def _drawn(curve: Losses, losses: Sequence[float], noise: Noise) -> list[float]:
         spread = noise.drawn(draw)
         drawn.append([draw.gauss(mean, spread / math.sqrt(seeds)) for mean, seeds in groups])
     means = np.array(drawn)
-    # Where the variance is that of two seeds, a draw may be absurd.
+    # If the variance is known from two seeds only, a draw may be absurd (a negative loss).
     possible = means.min(axis=1) > 0
     means[~possible] = 1.0
     E, A, b = _fits(np.array(list(curve), dtype=float), means[:, :-1])
     above = means[:, -1] - E
-    reached = possible & (above > 0)  # not where there is no law: its E is NaN
+    reached = possible & (above > 0)  # false where there is no fit: its E is NaN
     found = np.full(DRAWS, np.inf)
     with np.errstate(over="ignore"):
         found[reached] = (A[reached] / above[reached]) ** (1 / b[reached])

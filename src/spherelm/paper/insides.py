@@ -1,4 +1,4 @@
-"""The models whose insides the paper shows, through the measures and pictures of `inspect`."""
+"""The models whose insides the paper shows, measured and drawn by `inspect`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from spherelm.inspect.picture import Chapter, Several
 
 NOTES = (
-    "The paper does not say at which context the models were trained whose insides it shows; "
-    "these are at 4k, as those of Figure 1.",
+    "The paper does not say at which context the models whose insides it shows were trained; "
+    "these are at 4k, like those of Figure 1.",
     "The paper's curves are not printed as numbers.",
 )
 P = TypeVar("P")
@@ -34,14 +34,14 @@ def points(size: Size) -> Sequence[Point]:
 
 
 def label_of(size: Size, point: Point) -> str:
-    """What a model is called in pictures and tables."""
+    """A model's name in pictures and tables."""
     return f"{ARCH_NAMES[point.arch]} {size.short_name(point.model)}"
 
 
 def look(
     bench: Workbench, chosen: Sequence[Point], layer: int | None = None
 ) -> list[tuple[Point, Insides]]:
-    """The insides of the models of points."""
+    """The insides of the points' models."""
     return [
         (point, bench.insides(point, label_of(bench.size, point), layer))
         for point in bench.each(chosen, "models looked into")
@@ -51,10 +51,11 @@ def look(
 def by_part(
     models: Sequence[tuple[Point, Insides]], parts: Callable[[Insides], Sequence[P]]
 ) -> Iterator[tuple[Point, Insides, P]]:
-    """The parts of all models, such as their matrices, each beside the same of the others."""
+    """The parts of all models, such as their matrices, grouped so that the same part of each model
+    comes together."""
     for place in range(max(len(parts(model)) for _, model in models)):
         for point, model in models:
-            for part in parts(model)[place : place + 1]:  # none where it has fewer
+            for part in parts(model)[place : place + 1]:  # empty if this model has fewer
                 yield point, model, part
 
 
@@ -64,7 +65,7 @@ def figures_by_model(
     chapter: Callable[[Several], Chapter],
     suffix: str = "",
 ) -> list[Picture]:
-    """The pictures of a chapter for each model by itself, GPT beside nGPT, as in the paper."""
+    """The pictures of a chapter, one set per model size with GPT beside nGPT, as in the paper."""
     found = []
     for model in size.grid_models:
         here = [

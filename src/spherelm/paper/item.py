@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Item:
-    """A figure or a table: the runs it needs, and how it is made of them."""
+    """A figure or a table: the runs it needs, and how it is made from them."""
 
     name: str
     source: str
@@ -26,15 +26,15 @@ class Item:
     shows: str
     """What it shows, in a line."""
     points: Callable[[Size], Sequence[Point]]
-    """Its runs; many are those of other items, too, and are trained once."""
+    """Its runs; many are shared with other items and trained only once."""
     make: Callable[[Workbench], Result]
     weights: bool = True
-    """Whether it needs the trained models; the records of runs are enough where it does not."""
+    """Whether it needs the trained models, or only the records of the runs."""
     tasks: bool = False
-    """Whether there is nothing to show without the files of the tasks."""
+    """Whether it cannot be made without the tasks' files."""
     books: bool = False
     cuda: bool = False
-    """Whether it needs a CUDA device, but at nano."""
+    """Whether it needs a CUDA device (except at nano)."""
 
     def jobs(self, size: Size) -> list[Job]:
         """The runs of its points, each once."""

@@ -1,4 +1,4 @@
-"""Runs by their names: what `--only` asks for."""
+"""Select runs by name, as `--only` does."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ T = TypeVar("T")
 
 
 def named(runs: Iterable[T], patterns: str, name: Callable[[T], str], listed_by: str) -> list[T]:
-    """The runs whose names match one of the patterns of the shell, such as 'ngpt-4k-92m-*', which
-    stand apart by commas; in the order of the patterns. A pattern that fits none is refused."""
+    """The runs whose names match one of the comma-separated shell patterns, such as
+    'ngpt-4k-92m-*', in the order of the patterns. A pattern without a match is refused."""
     runs = list(runs)
     found: dict[str, T] = {}
     for pattern in map(str.strip, patterns.split(",")):
         fitting = {name(r): r for r in runs if fnmatch.fnmatchcase(name(r), pattern)}
         if not fitting and runs:
             raise UserError(f"no run is called {pattern!r}; {listed_by} names them all")
-        found |= fitting  # one that is there keeps its place
+        found |= fitting  # a run found before keeps its place
     return list(found.values())

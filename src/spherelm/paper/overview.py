@@ -1,4 +1,4 @@
-"""`index.html` of a folder of reproductions: what is there, and what the paper says of it."""
+"""`index.html` of a folder of reproductions: what is there, and what the paper says about it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ td:nth-child(2) { white-space: nowrap; }
 
 
 def write(out: Path, size: Size, left: Mapping[str, str]) -> Path:
-    """Write the page again, from the results that are in `out`; `left` has why some are not."""
+    """Rewrite the page from the results in `out`; `left` says why some are missing."""
     page = out / "index.html"
     durable.write_text(page, "\n".join(_page(out, size, left)) + "\n")
     return page

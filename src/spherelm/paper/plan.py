@@ -1,4 +1,4 @@
-"""What an item will cost before anything is trained: its runs, what is done, hours of a device."""
+"""What items will cost, before anything is trained: their runs, which are done, device hours."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Planned:
     hours: float
     done: bool
     command: str | None
-    """How to train it on a cluster."""
+    """How to train it on a cluster, at the paper's size."""
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -64,7 +64,7 @@ def plan(
 
 
 def torchrun(point: Point, job: Job, out: str, data: str | None) -> str:
-    """The command that trains a run of the paper's size on the paper's cluster."""
+    """The command that trains a run at the paper's size on the paper's cluster."""
     preset = f"{point.arch}-{preset_of(point)}"
     words = ["torchrun", f"--nnodes={NODES}", f"--nproc-per-node={GPUS_A_NODE}"]
     words += ["--rdzv-backend=c10d", "--rdzv-endpoint=$HOST:29500", "-m", "spherelm", "train"]
@@ -76,7 +76,7 @@ def torchrun(point: Point, job: Job, out: str, data: str | None) -> str:
 def _flags(run: RunConfig, preset: RunConfig) -> list[str]:
     """What differs from the preset, as flags of `spherelm train`."""
     before = dict(flatten(to_dict(preset)))
-    # A device of the 64 has eight sequences of a batch: fewer than the preset puts into a pass.
+    # Each of the 64 GPUs gets eight sequences of a batch: fewer than the preset puts into a pass.
     share = preset.train.batch_size // (NODES * GPUS_A_NODE)
     micro = min(preset.train.micro_batch_size or share, share)
     changed = {**dict(flatten(to_dict(run))), "train.micro_batch_size": micro}

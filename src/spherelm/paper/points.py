@@ -1,4 +1,4 @@
-"""The paper's runs in its own words: which model, context and budget, whatever size stands in."""
+"""The paper's runs in its own terms (model, context, budget), whatever size stands in for them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Budget = Literal["25k", "50k", "100k", "200k"]
 MODELS: tuple[Model, ...] = ("0.5B", "1B")
 CONTEXTS: tuple[Context, ...] = ("1k", "4k", "8k")
 BUDGETS: tuple[Budget, ...] = ("25k", "50k", "100k", "200k")
-"""In iterations. The paper's text names 100k (its insides, its ablations) and 200k (Figure 1); it
-prints no others, and the two halvings are ours."""
+"""In iterations. The paper's text names only 100k (its insides, its ablations) and 200k (Figure 1);
+the two halvings are ours."""
 
 BASELINE = "baseline"
 FAST_ALPHA = "fast-alpha"
-"""The paper's stars at 1B and 8k: alpha stored at 1/sqrt(d_model) also there, not at 0.1."""
+"""The stars in the paper's panel for 1B and 8k: alpha stored at 1/sqrt(d_model) instead of 0.1."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,6 @@ class Point:
     context: Context = "1k"
     budget: Budget = "100k"
     rate: float = 1.0
-    """Times the learning rate that the size has for this model."""
+    """A multiple of the size's learning rate for this model."""
     variant: str = BASELINE
     """A row of the paper's ablations, or FAST_ALPHA."""

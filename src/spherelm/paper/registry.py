@@ -25,9 +25,9 @@ NAMES = (
     "scale-histograms",
 )
 STUDY = "scaling"
-"""The study of docs/results, which the same verb runs: its own grid, records and page."""
+"""The study of docs/results: run by the same verb, but with its own grid, records and page."""
 ALL = "all"
-"""Stands for every item."""
+"""Means every item."""
 
 
 def get(name: str) -> Item:

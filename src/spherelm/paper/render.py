@@ -44,17 +44,18 @@ main { max-width: 74rem; }
 summary { cursor: pointer; }
 """
 NARROW, WIDE = 6, 8
-"""Columns below which a table need not fill the page, and above which its type is smaller."""
+"""A table with fewer columns than NARROW is narrower than the page; with more than WIDE its type is
+smaller."""
 SHORT = 20
-"""Rows up to which a table stands before the pictures."""
+"""A first table of at most this many rows comes before the pictures."""
 LONG = 30
-"""Letters from which a cell may be broken into lines."""
+"""A text cell longer than this may wrap."""
 FILES = ("index.html", "result.md", "result.json")
 
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """All that is written of an item."""
+    """Everything that the pages of an item contain."""
 
     item: Item
     size: Size
@@ -74,7 +75,7 @@ class Page:
 
     @property
     def caveat(self) -> str:
-        """What its size cannot show; nothing where nothing was trained."""
+        """What results at this size cannot show; empty if nothing was trained."""
         return self.size.caveat if self.runs else ""
 
 
@@ -91,7 +92,7 @@ def write(page: Page, folder: Path) -> list[Path]:
 
 
 def as_json(page: Page) -> dict[str, Any]:
-    """All numbers, with what they are."""
+    """All numbers, with their names and units."""
     return {
         "item": page.item.name,
         "source": page.item.source,
@@ -143,7 +144,7 @@ def _run_as_json(run: Record) -> dict[str, Any]:
 
 
 def as_markdown(page: Page) -> str:
-    """Tables and pictures, to be put into a document."""
+    """Tables and pictures, to paste into a document."""
     return "\n".join(_markdown(page)) + "\n"
 
 
@@ -171,7 +172,7 @@ def _markdown(page: Page) -> Iterator[str]:
 
 
 def as_html(page: Page) -> str:
-    """One page that needs nothing else."""
+    """One self-contained page."""
     return "\n".join(_html(page)) + "\n"
 
 
@@ -190,7 +191,7 @@ def _html(page: Page) -> Iterator[str]:
         one = len(result.figures) == 1
         title = "The figure" if one else "The figures"
         shown = [card(title, pictures(result.figures, "one" if one else ""))]
-    # A short table first, then what there is to see, then what there is to look up.
+    # A short table first, then the pictures, then the long tables.
     first = 1 if result.tables and len(result.tables[0].rows) <= SHORT else 0
     yield from [*tables[:first], *shown, *tables[first:]]
     notes = "\n".join(f"<li>{escape(note)}</li>" for note in result.notes)

@@ -1,7 +1,7 @@
-"""The paper's own numbers outside its ablation tables (those are in `ablations`), and from where.
+"""The paper's own numbers, with their sources; those of its ablation tables are in `ablations`.
 
-Its figures are pictures: what stands here is what its text and tables print. `FINDINGS` says in
-words what it reads off each figure.
+Its figures give no numbers, so these are the ones that its text and tables print. `FINDINGS` says
+in words what the paper reads off each figure.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ ALPHA_MEANS: dict[Model, tuple[float, float]] = {"0.5B": (0.25, 0.37), "1B": (0.
 """Figure 6, text: the average of alpha_A and alpha_M after 100k iterations."""
 
 SCALE_MEANS: dict[str, float] = {"s_qk": 1.47, "s_u": 1.12, "s_nu": 1.24, "s_z": 60.80}
-"""Table 5, first row: 0.5B at 1k. Table 4 has 1.51 for s_qk, and 1.24 and 1.12 the other way
-round for s_u and s_ν, of the same model."""
+"""Table 5, first row: 0.5B at 1k. For the same model Table 4 has 1.51 for s_qk, and the values of
+s_u and s_ν swapped."""
 
 PRINTED = Point("ngpt", "0.5B", "1k", "100k")
-"""The one run whose final loss and average accuracy the paper prints: the first row of its ablation
-tables, at the rate of 1e-3."""
+"""The only run whose final loss and average accuracy the paper prints: the first row of its
+ablation tables, at a learning rate of 1e-3."""
 PRINTED_LOSS = BASELINE_LOSS
 PRINTED_ACCURACY = 54.44
 
 LENGTHS = (1024, 2048, 4096, 8192, 16384, 32768)
-"""Figure 14: lengths at which PG19 is read; its perplexities are not printed."""
+"""Figure 14: the context lengths for PG19; the paper does not print its perplexities."""
 
 FINDINGS = {
     "loss-curve": "After 20k iterations nGPT has the validation loss that GPT reaches only after "

@@ -1,4 +1,4 @@
-"""Make items of the paper in a folder: train what is missing, measure, and write the pages."""
+"""Make items of the paper in a folder: train what is missing, measure and write the pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BUILT_IN = "the built-in corpus"
 
 @dataclass(frozen=True)
 class Request:
-    """What is to be made, where, and of what."""
+    """What to make, where, and from which data."""
 
     items: Sequence[Item]
     size: Size
@@ -36,7 +36,7 @@ class Request:
     tasks: Path | None = None
     books: Path | None = None
     known: Path | None = None
-    """Folder of records of runs that count as done for items that need no models."""
+    """Folder with records of finished runs, used by items that need no models."""
     only: str = "*"
     workers: int | None = None
     minutes: float | None = None
@@ -58,7 +58,7 @@ class Request:
         return {job.id for item in self.items if item.weights for job in item.jobs(self.size)}
 
     def runner(self, say: Callable[[str], None] = print) -> Runner:
-        """What trains the runs that --only names."""
+        """The runner for the runs that --only names."""
         jobs = named(self.jobs, self.only, lambda job: job.id, "--dry-run")
         return Runner(
             jobs,
@@ -72,7 +72,7 @@ class Request:
         )
 
     def is_done(self, job: Job) -> bool:
-        """Whether a run need not be trained for any of the items that have it."""
+        """Whether no item needs this run to be trained any more."""
         with_model = job.id in self._with_models
         known = self.known is not None and store.has(self.known, job.id) and not with_model
         return known or self.has_ended(job, with_model)
@@ -82,7 +82,7 @@ class Request:
         return has_ended(job, runs_of(self.out), records_of(self.out), with_model=with_model)
 
     def lacks(self, item: Item) -> str | None:
-        """What is not here that an item cannot be made without."""
+        """Why an item cannot be made here: the first thing missing, or None."""
         built_in = self.size.built_in
         if item.tasks and not built_in and self.tasks is None:
             return (
@@ -104,7 +104,7 @@ class Request:
         return choose_device(self.device, "--device").type
 
     def check(self) -> None:
-        """Refuse what cannot be made, before anything is written or trained."""
+        """Refuse impossible requests before anything is written or trained."""
         trains = not self.redraw and any(not self.is_done(job) for job in self.jobs)
         if self.data is None and not self.size.built_in and trains:
             raise UserError(
@@ -116,9 +116,9 @@ class Request:
 
 
 def _possible(request: Request) -> tuple[Request, dict[str, str]]:
-    """The request without the items that cannot be made here, and a line on each of these.
+    """The request without the items that cannot be made here, and a line about each of those.
 
-    Where that is all of them, it is an error.
+    It is an error if none can be made.
     """
     lacking = {item.name: lack for item in request.items if (lack := request.lacks(item))}
     items = [item for item in request.items if item.name not in lacking]
@@ -129,9 +129,10 @@ def _possible(request: Request) -> tuple[Request, dict[str, str]]:
 
 
 def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path]:
-    """Train what is not done, and write the pages of all items whose runs are; their folders.
+    """Train missing runs and write the pages of all items whose runs are done; returns the pages'
+    folders.
 
-    Items that cannot be made here are left out, and named, as long as others can.
+    Items that cannot be made here are named and left out; it is an error if that leaves none.
     """
     inputs = [request.data, request.tasks, request.books, request.known]
     place.check_apart(request.out, inputs)
@@ -142,7 +143,7 @@ def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path
         say(line)
     runner = request.runner(say)
     with place.owned(request.out, REPRODUCE):
-        place.check_own(request.out, REPRODUCE)  # another call may have written here since
+        place.check_own(request.out, REPRODUCE)  # again: another call may have written since
         data = _mark(request)
         _adopt(request)
         keep_ended(request.jobs, runs_of(request.out), records_of(request.out))
@@ -153,7 +154,8 @@ def reproduce(request: Request, say: Callable[[str], None] = print) -> list[Path
 
 
 def _mark(request: Request) -> str:
-    """Say what the folder is of, or hold the call to what it says; what its data is called."""
+    """Record the folder's size and data, or check them against its record; returns the name of the
+    data."""
     from spherelm.data.open import open_dataset
 
     file = request.out / "reproduce.json"
@@ -176,11 +178,11 @@ def _mark(request: Request) -> str:
     now = {"size": size, "data": data, "called": called}
     if now != there:
         durable.write_json(file, now)
-    return called or "data that nobody named here"
+    return called or "data whose name was not recorded"
 
 
 def _adopt(request: Request) -> None:
-    """Copy the records of runs that count as done."""
+    """Copy the records given by --records into the folder."""
     if request.known is None:
         return
     here = records_of(request.out)

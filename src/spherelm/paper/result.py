@@ -1,4 +1,4 @@
-"""What an item found: tables whose columns have units, and pictures, ours beside the paper's."""
+"""The result of an item: tables with units and pictures, our numbers beside the paper's."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from spherelm.plots.chart import Picture
 
 Cell = str | float | int | None
-"""None: there is no such number, or it was not measured."""
+"""None: the number does not exist or was not measured."""
 Whose = Literal["", "ours", "paper"]
 
 
@@ -20,18 +20,18 @@ class Column:
     name: str
     unit: str = ""
     whose: Whose = ""
-    """Whose numbers they are; none's where they only say which row it is."""
+    """Whose numbers they are; empty for a column that only identifies the row."""
     digits: int | None = None
-    """Behind the point; unset: four that count."""
+    """Decimal places; unset: four significant digits."""
 
     @property
     def head(self) -> str:
-        """Its name with whose it is and its unit."""
+        """Its name, with whose numbers they are and the unit."""
         whose = {"": "", "ours": " here", "paper": " in the paper"}[self.whose]
         return f"{self.name}{whose}" + (f" [{self.unit}]" if self.unit else "")
 
     def show(self, cell: Cell) -> str:
-        """A cell in words."""
+        """A cell as text."""
         if cell is None:
             return "–"
         if isinstance(cell, str):
@@ -44,7 +44,7 @@ class Column:
 
 
 def both(name: str, unit: str = "", digits: int | None = None) -> tuple[Column, Column]:
-    """The same of ours and of the paper's, side by side."""
+    """Two columns for the same number, ours and the paper's."""
     return Column(name, unit, "ours", digits), Column(name, unit, "paper", digits)
 
 
@@ -65,4 +65,4 @@ class Result:
     tables: Sequence[Table]
     figures: Sequence[Picture] = ()
     notes: Sequence[str] = ()
-    """What one must know about these numbers."""
+    """What to know when reading these numbers."""

@@ -1,10 +1,9 @@
-"""Train the runs of a grid: a few processes on one queue, each run a `spherelm train` of its own.
+"""Train the runs of a grid: a queue shared by a few workers, each run its own `spherelm train`.
 
-What is done is skipped, what was stopped goes on from its checkpoint, and the record of a run is
-written as soon as it ends: whatever interrupts the grid costs at most the runs under way. Two
-workers are enough for one device: the one compiles while the other trains. Without workers the
-runs are trained in this process, one after another: for those that are over sooner than a process
-has started.
+Finished runs are skipped, interrupted ones resume from their checkpoints, and a run's record is
+written as soon as it ends, so an interruption affects only the runs under way. Two workers are
+enough for one device: one compiles while the other trains. With no workers the runs are trained in
+this process, one after another, which suits runs shorter than the start of a process.
 """
 
 from __future__ import annotations
@@ -33,18 +32,18 @@ from spherelm.paper import store
 from spherelm.runs.run_dir import RunDir
 
 POLL = 0.2
-"""Seconds between looks at the processes."""
+"""Seconds between checks on the processes."""
 NEWS = 60.0
-"""Seconds after which a line says how far all is, though no run has ended."""
+"""Seconds without the end of a run after which progress is printed."""
 PRESET = "small"
-"""What the TOML of a run is read upon: whatever a run of ours leaves unset is unset there, too."""
+"""The preset that the TOML of a run overrides: what our runs leave unset is unset there, too."""
 _DIVERGED = 3
-"""Exit status of a run whose loss is not finite: a result, too."""
+"""Exit status of a run whose loss is not finite, which counts as a result."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """One run: the name of its folder, and all that decides it but its data."""
+    """One run: the name of its folder, and its whole configuration except the data."""
 
     id: str
     config: RunConfig
@@ -60,7 +59,7 @@ class Job:
 
 @dataclass
 class Runner:
-    """A queue of runs, where they are trained and where their records go."""
+    """A queue of runs, with the folders for their training and their records."""
 
     jobs: Sequence[Job]
     data: str | None
@@ -68,21 +67,19 @@ class Runner:
     out: Path
     records: Path
     workers: int = 2
-    """Processes at a time; 0: this one alone."""
+    """Processes at a time; 0: train in this process."""
     seconds: float | None = None
-    """No run is started that is not expected to end by then."""
+    """Start only runs that are expected to end within this time."""
     models: Collection[str] = ()
-    """Runs that are not done where their model is not in `out`, whatever their record says."""
+    """Runs that count as done only if their model is in `out`, whatever their record says."""
     say: Callable[[str], None] = print
     _active: dict[subprocess.Popen[bytes], Job] = field(default_factory=dict)
     _shares: dict[str, float] = field(default_factory=dict)
-    """Of each run under way: the share that was trained before it was started here."""
+    """For each run under way, the share of it that was trained before this process started it."""
 
     def run(self) -> int:
-        """Train what is not done yet; how many runs are left, for want of time or since somebody
-        stopped them.
-
-        An error names the runs that failed.
+        """Train the runs that are not done; returns how many are left, because time ran out or
+        they were stopped. Raises an error that names the runs that failed.
         """
         queue = [job for job in self.jobs if not self.is_done(job)]
         keep_ended(self.jobs, self.out, self.records)
@@ -115,7 +112,8 @@ class Runner:
     # --- runs ------------------------------------------------------------------------------------
 
     def _turn(self, queue: list[Job]) -> list[str]:
-        """Start what there is room and time for, keep what has ended; the names of what failed."""
+        """Start runs while there is room and time, and record those that have ended; returns the
+        names of those that failed."""
         if not self.workers:
             job = queue.pop(0)
             return [] if self._ended(self._train_here(job), job, queue) else [job.id]
@@ -150,7 +148,7 @@ class Runner:
         self._active[process] = job
 
     def _train_here(self, job: Job) -> int:
-        """Train a run in this process; the exit status that one of its own would have had."""
+        """Train a run in this process; returns the exit status its own process would have had."""
         from spherelm.training.failures import Diverged
         from spherelm.training.loop import train
 
@@ -161,20 +159,20 @@ class Runner:
             result = train(override(job.config, of_data), dataset, self.out / job.id, resume="auto")
         except Diverged:
             return _DIVERGED
-        if not result.finished:  # a signal has stopped it, and its checkpoint is written
+        if not result.finished:  # a signal stopped it after it wrote a checkpoint
             raise KeyboardInterrupt
         return 0
 
     def _ended(self, status: int, job: Job, queue: Sequence[Job]) -> bool:
-        """Keep the record of a run that has ended; whether it ended as it should."""
+        """Record a run that has ended; returns False if it failed."""
         if status not in (0, _DIVERGED):
             self.say(f"{job.id}: failed with status {status}")
             return False
         share = _share(RunDir(self.out / job.id), job)
-        if status == 0 and share < 1:  # by a signal that was not ours
+        if status == 0 and share < 1:  # stopped by a signal that was not ours
             self._done += job.flops * (share - self._shares.pop(job.id))
             self._stopped += 1
-            self.say(f"{job.id}: stopped at {share:.0%}, to go on from there next time")
+            self.say(f"{job.id}: stopped at {share:.0%}, resumes from there next time")
             return True
         store.keep(self.out / job.id, self.records, job.id, diverged=status == _DIVERGED)
         self._done += job.flops * (1 - self._shares.pop(job.id))
@@ -185,7 +183,7 @@ class Runner:
         return True
 
     def _stop(self) -> None:
-        """Ask what still runs to end: each writes a checkpoint, to go on from next time."""
+        """Ask the active runs to stop; each writes a checkpoint to resume from."""
         for process in self._active:
             with contextlib.suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
@@ -204,7 +202,7 @@ class Runner:
         return elapsed + self._left([job]) / self._speed() <= self.seconds
 
     def _under_way(self) -> float:
-        """FLOPs that the runs under way have done since they were started here."""
+        """FLOPs that the runs under way have done since this process started them."""
         return sum(
             job.flops * max(0.0, _share(RunDir(self.out / job.id), job) - self._shares[job.id])
             for job in self._active.values()
@@ -216,7 +214,7 @@ class Runner:
         return max(done, 1.0) / max(time.monotonic() - self._began, 1e-9)
 
     def _left(self, queue: Sequence[Job]) -> float:
-        """FLOPs of the runs that wait, and of what is left of those under way."""
+        """FLOPs of the queued runs and of what is left of those under way."""
         started = sum(job.flops * (1 - self._shares[job.id]) for job in self._active.values())
         return sum(job.flops for job in queue) + started - self._under_way()
 
@@ -226,7 +224,7 @@ class Runner:
         return f"{left} left, about {format_seconds(seconds)}"
 
     def _tell(self, queue: Sequence[Job]) -> None:
-        """How far the runs under way are, and when all will be done."""
+        """Print the progress of the runs under way, and the time left for all."""
         shares = {job.id: _share(RunDir(self.out / job.id), job) for job in self._active.values()}
         under_way = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         self.say(f"under way: {under_way}; {self._outlook(queue)}")
@@ -234,10 +232,10 @@ class Runner:
 
 
 def has_ended(job: Job, runs: Path, records: Path, *, with_model: bool) -> bool:
-    """Whether a run has ended, in a queue or by a `spherelm train` that somebody else started.
+    """Whether a run has ended, in a queue or in a `spherelm train` started by hand.
 
-    `with_model`: its record is not enough, its model must be in `runs`, unless it diverged and has
-    none.
+    With `with_model` a record is not enough: the model must be in `runs`, unless the run diverged
+    and so has none.
     """
     run_dir = RunDir(runs / job.id)
     trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
@@ -247,26 +245,26 @@ def has_ended(job: Job, runs: Path, records: Path, *, with_model: bool) -> bool:
 
 
 def keep_ended(jobs: Sequence[Job], runs: Path, records: Path) -> None:
-    """Write the records of runs that have ended without a queue that would have."""
+    """Write the records of runs that ended outside a queue, which would have written them."""
     for job in jobs:
         if not store.has_end(records, job.id) and has_ended(job, runs, records, with_model=False):
             store.keep(runs / job.id, records, job.id)
 
 
 def _share(run_dir: RunDir, job: Job) -> float:
-    """The share of its steps that a run has taken; 0 where nothing of it can be read."""
+    """The share of its steps that a run has taken; 0 if its metrics cannot be read."""
     try:
         with run_dir.metrics.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
             lines = file.read().splitlines()
         return float(records.parse(lines[-1], run_dir.metrics)["step"]) / job.config.train.steps
-    except (OSError, IndexError, KeyError, UserError):  # not begun, or in the midst of a line
+    except (OSError, IndexError, KeyError, UserError):  # not begun, or a line is half written
         return 0.0
 
 
 @contextlib.contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end the grid as Ctrl-C does: runs under way write their checkpoints first."""
+    """Make SIGTERM end the grid as Ctrl-C does, after the active runs write their checkpoints."""
 
     def end(*_: object) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The paper's downstream tasks on the models of runs, each task asked once."""
+"""The paper's downstream tasks on the models of runs, each measured only once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOT_SCORED = (
 
 
 def available(bench: Workbench) -> bool:
-    """Whether there are questions, and who asks them."""
+    """Whether there are questions, and lm-evaluation-harness to ask them."""
     return (bench.tasks is not None or bench.size.built_in) and has_harness()
 
 
@@ -35,12 +35,12 @@ def has_harness() -> bool:
 
 
 def source_of(bench: Workbench) -> str:
-    """Where the questions are from."""
+    """Where the questions come from."""
     return tiny_tasks.SOURCE if bench.tasks is None else str(bench.tasks.resolve())
 
 
 def check(folder: Path | None) -> None:
-    """Read all questions of a folder, so that a mistake shows before minutes are spent."""
+    """Read all questions in a folder, so that mistakes show before any time is spent."""
     if folder is None:
         return
     if not folder.is_dir():
@@ -52,7 +52,7 @@ def check(folder: Path | None) -> None:
 def scores(
     bench: Workbench, point: Point, tasks: Sequence[PaperTask] = ACCURACY
 ) -> dict[str, float]:
-    """The score of a model in each task, in %: accuracy, or BLEU, which is in % as it is."""
+    """A model's score in each task, in %: accuracy, or BLEU, which is already in %."""
     found = {}
     asked = _Asked(bench, point)
     with _questions(bench) as folder:
@@ -73,7 +73,7 @@ def average(found: dict[str, float]) -> float:
 
 @dataclass(frozen=True)
 class _Asked:
-    """A model that is asked, read when the first question comes."""
+    """A model to ask, loaded on the first question."""
 
     bench: Workbench
     point: Point

@@ -1,4 +1,4 @@
-"""What a size is: a scale at which the paper's experiments are run, and what that costs."""
+"""A size: a scale at which the paper's experiments are run, and what that costs."""
 
 from __future__ import annotations
 
@@ -33,35 +33,35 @@ class Size:
 
     name: str
     what: str
-    """What it is, in a line."""
+    """A one-line description."""
     models: Mapping[Model, Shape]
     contexts: Mapping[Context, int]
     budgets: Mapping[Budget, int]
-    """Steps of a run; millions of tokens at `small`, whose runs are the study's."""
+    """In steps; at `small`, whose runs are the study's, in millions of tokens."""
     configure: Callable[[Size, Point], RunConfig]
     identify: Callable[[Size, Point], str]
     flops: float
-    """FLOPs a second that one device sustains in training, for the estimate of costs."""
+    """FLOPs per second that one device sustains in training, to estimate costs."""
     device: str
-    """Whose hours are counted: GPU or CPU core."""
+    """The device whose hours are counted: GPU or CPU core."""
     measured: str
-    """Where `flops` is from."""
+    """How `flops` was measured."""
     caveat: str = ""
-    """What its results cannot show, for each of their pages."""
+    """What its results cannot show; printed on every page."""
     grid_models: tuple[Model, ...] = MODELS
     """Models of the large grids."""
     rates: tuple[float, ...] = (0.5, 1.0, 2.0, 4.0)
-    """Times the usual learning rate, for the selection of rates."""
+    """Multiples of the usual learning rate, for the selection of rates."""
     rate_budget: Budget = "100k"
     insides_budget: Budget = "100k"
-    """Of the models whose insides are shown."""
+    """Budget of the models whose insides are shown."""
     histogram_rate: float = 1.0
-    """The paper's histograms are of twice the rate of its ablations."""
+    """Multiple of the usual rate: the paper's histograms use twice the rate of its ablations."""
     tokens_per_step: int = 0
-    """At nano: the same in every context."""
+    """Used at nano only, where it is the same in every context."""
     validation_tokens: int = 0
     built_in: bool = False
-    """Whether data, tasks and books that are not given are built-in ones."""
+    """Whether built-in data, tasks and books are used if none are given."""
     workers: int = 2
     """Runs at a time, unless --workers says otherwise; 0: in the calling process."""
     hidden: bool = False
@@ -73,7 +73,7 @@ class Size:
 
     @property
     def panels(self) -> list[tuple[Model, Context]]:
-        """The pictures of a large grid: its models, each in all contexts."""
+        """The panels of a large grid: each of its models at every context."""
         return [(model, context) for model in self.grid_models for context in CONTEXTS]
 
     def config(self, point: Point) -> RunConfig:
@@ -90,7 +90,7 @@ class Size:
 
     @property
     def unit(self) -> str:
-        """What costs are told in."""
+        """The unit of costs."""
         return "GPU-hours" if self.device == "GPU" else "CPU-minutes"
 
     def amount(self, hours: float) -> str:
@@ -103,7 +103,7 @@ class Size:
 
     @property
     def speed(self) -> str:
-        """What one device sustains, and how that is known."""
+        """What one device sustains, and how that was measured."""
         tflops = self.flops / 1e12
         shown = f"{tflops:,.0f}" if tflops >= 99.95 else f"{tflops:.3g}"
         return f"{shown} TFLOP/s ({self.measured})"
@@ -113,14 +113,14 @@ class Size:
         return self.name == "paper"
 
     def model_name(self, model: Model) -> str:
-        """What a table calls the model, with the paper's that it stands for."""
+        """The model's name in tables, with the paper's model it stands for."""
         shape = self.models[model]
         if self.is_papers:
             return model
         return f"{shape.layers} layers, d {shape.width} (for {model})"
 
     def short_name(self, model: Model) -> str:
-        """What a curve calls it."""
+        """The model's name in charts."""
         shape = self.models[model]
         return model if self.is_papers else f"{shape.layers}×{shape.width}"
 

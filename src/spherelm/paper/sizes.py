@@ -1,11 +1,11 @@
-"""The sizes at which the paper's experiments are run, each a way to make a run of a point.
+"""The sizes at which the paper's experiments are run; each turns a point into a run.
 
-nano    two CPU cores and the built-in corpus: shows that all works, and what to expect
+nano    two CPU cores and the built-in corpus: shows that everything works, and what to expect
 small   the model of the study in docs/results, for one GPU
 paper   the true setup: 0.5B and 1B, 1k, 4k and 8k, batches of 512 sequences
 
-The two stand-ins of nano and small have the paper's ratios: half as many layers again, 1.25 times
-the width and the heads.
+At nano and small the stand-in for 1B relates to that for 0.5B as in the paper: 1.5 times the
+layers, 1.25 times the width and the heads.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from spherelm.paper.scaling import point as study
 from spherelm.paper.size import CONTEXT_TOKENS, Shape, Size
 
 SLOW_ALPHA = 0.1
-"""Where the paper stores alpha in the 1B model at 8k, whose losses were not smooth otherwise."""
+"""The scale at which the paper stores alpha for 1B at 8k: otherwise the losses are not smooth."""
 
 
 def _varied(point: Point, run: RunConfig) -> RunConfig:
-    """The run with what its point changes in the model."""
+    """The run with the model changes of its point."""
     model = run.model
     if point.arch == "ngpt" and (point.model, point.context) == ("1B", "8k"):
         scale = 1 / math.sqrt(model.d_model) if point.variant == FAST_ALPHA else SLOW_ALPHA
@@ -54,9 +54,9 @@ def _suffix(point: Point) -> str:
 
 
 NANO_RATE = 8e-3
-"""Of GPT and nGPT alike. The preset's 2e-3 and 4e-3 are for ten times as many steps. Of 1e-3 to
-8e-3 in 32 steps, GPT was best at 8e-3 in five of six panels of `learning-rate`: at 2e-3 it would
-have lost to nGPT by that alone. nGPT was best at 4e-3 to 1.6e-2."""
+"""For GPT and nGPT alike. The preset's 2e-3 and 4e-3 are for ten times as many steps. With 32 steps
+and rates from 1e-3 to 8e-3, GPT was best at 8e-3 in five of six panels of `learning-rate`; at 2e-3
+it would have lost to nGPT for that reason alone. nGPT was best at 4e-3 to 1.6e-2."""
 
 
 def _nano(size: Size, point: Point) -> RunConfig:
@@ -150,7 +150,7 @@ def _small(size: Size, point: Point) -> RunConfig:
 
 
 def _small_id(size: Size, point: Point) -> str:
-    """That of the study where it is a run of the study."""
+    """The study's name for the run, if it is one of the study's."""
     shape = size.models[point.model]
     larger = "" if point.model == "0.5B" else f"-{shape.layers}x{shape.width}"
     return _study_point(size, point).id + larger + _suffix(point)

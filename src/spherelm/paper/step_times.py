@@ -1,5 +1,5 @@
-"""Seconds of a training step, of several models by turns: alone on the device, unlike in training
-where runs may share it."""
+"""Time the training steps of several models, taking turns, alone on the device (while in training
+runs may share it)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spherelm.training.passes import WARM_UPS
 
 TURNS, REPEATS = 4, 5
 TOKENS_ON_CUDA = 32_768
-"""A step of one device, as `spherelm bench step` measures it."""
+"""Tokens of one device's step, as in `spherelm bench step`."""
 
 
 def tokens_of(run: RunConfig, device: torch.device) -> int:
@@ -32,15 +32,15 @@ def step_times(
     whole: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> dict[str, Timing]:
-    """Milliseconds of a step of each run: with its own optimizer, attention and precision, and
-    compiled if it is to be.
+    """Milliseconds per step of each run, with its own optimizer, attention, precision and
+    compilation.
 
-    `whole`: of all tokens of its step, in place of `tokens_of`. They take turns because a device
-    gets warm, and then slower, while it is measured.
+    `whole` times all tokens of the run's step instead of `tokens_of`. The models take turns because
+    a device warms up, and so slows down, while it is measured.
     """
     torch.compiler.reset()
     try:
-        with torch._dynamo.config.patch(recompile_limit=8 * len(runs)):  # 8 are for one model
+        with torch._dynamo.config.patch(recompile_limit=8 * len(runs)):  # the default, 8, per model
             return _by_turns(runs, device, whole, say)
     finally:
         _free(device)
@@ -56,7 +56,7 @@ def _by_turns(
     for name, run in runs.items():
         steps[name] = _step(run, device, run.tokens_per_step if whole else tokens_of(run, device))
         first, *_ = milliseconds(steps[name], device, repeats=2 + WARM_UPS, warmup=0)
-        _free(device)  # what passes took before they were captured
+        _free(device)  # memory of the passes before they were captured
         if say is not None:
             say(f"{name}: first step after {first / 1e3:.1f} s")
     times: dict[str, list[float]] = {name: [] for name in runs}

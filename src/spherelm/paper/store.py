@@ -1,11 +1,11 @@
-"""The record that is kept of a run, small enough for a repository.
+"""The record kept of a run, small enough for a repository.
 
     ID/config.toml      the whole configuration
-    ID/metrics.jsonl    the curve: every evaluation, and a loss of training now and then
-    ID/result.json      how it ended, in how many seconds, with what
+    ID/metrics.jsonl    the curve: every evaluation, and the training loss of every 20th step
+    ID/result.json      how it ended, how many seconds it took, and what it ran on
 
-From these alone every table and figure is drawn again. The folder of data is left out of the
-configuration: it is where it was on one machine.
+Every table and figure can be redrawn from these alone. The data folder is left out of the
+configuration, as its path means nothing on another machine.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from spherelm.config_io import read_toml, to_toml
 from spherelm.runs.run_dir import RunDir
 
 EVERY = 20
-"""Steps between the losses of training that are kept."""
+"""Steps between the training losses that are kept."""
 KEPT = ("step", "tokens", "loss", "lr", "grad_norm", "val_loss", "val_bits_per_byte")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A run as its record has it."""
+    """A run, as read from its record."""
 
     id: str
     config: RunConfig
     curve: tuple[tuple[int, float], ...]
     """(tokens, validation loss) of each evaluation."""
     finished: bool
-    """Whether its schedule came to its end: only such runs are compared."""
+    """Whether its schedule reached its end: only such runs are compared."""
     diverged: bool
-    """Whether its loss was no number any more."""
+    """Whether its loss became non-finite."""
     seconds: float
-    """Of its training steps alone, with whatever else the device did meanwhile."""
+    """Of its training steps alone; the device may have been shared meanwhile."""
     made_with: Mapping[str, Any]
 
     @property
@@ -94,18 +94,18 @@ def has(folder: Path, name: str) -> bool:
 
 
 def has_end(folder: Path, name: str) -> bool:
-    """Whether there is a record of a run that has come to an end: it finished, or diverged."""
+    """Whether there is a record of a run that has ended, by finishing or diverging."""
     result = folder / name / "result.json"
     return has(folder, name) or (result.is_file() and bool(records.read(result).get("diverged")))
 
 
 def read(folder: Path) -> list[Record]:
-    """All records of a folder, by name; those of unfinished runs too."""
+    """All records in a folder, sorted by name, including those of unfinished runs."""
     return [read_one(path.parent) for path in sorted(folder.glob("*/result.json"))]
 
 
 def read_one(folder: Path) -> Record:
-    """The record in a folder of its own."""
+    """The record in `folder`."""
     result, metrics = records.read(folder / "result.json"), folder / "metrics.jsonl"
     record = Record(
         id=folder.name,

@@ -1,7 +1,7 @@
-"""A small built-in set of questions in the form of the paper's tasks, for nano.
+"""A small built-in set of questions in the format of the paper's tasks, for nano.
 
-They are ours, few and easy, so that the whole way from a model to a table can be walked without a
-download. They say nothing about a model: with ten questions a score moves in tenths.
+They are our own, few and easy, so that everything from a model to a table can run without a
+download. They say nothing about a model: with ten questions a score moves in steps of a tenth.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _WMT = (
 
 
 def write(folder: Path) -> Path:
-    """Write the files of all tasks into `folder`, in the form that `eval.tasks` reads."""
+    """Write the files of all tasks into `folder`, in the format that `eval.tasks` reads."""
     folder.mkdir(parents=True, exist_ok=True)
     arc = [
         {"id": str(i), "question": question, "choices": list(choices), "gold": gold}

@@ -1,9 +1,9 @@
-"""What an item is made with: the records and models of its runs, and what was measured on them.
+"""What an item is made from: the records and models of its runs, and measurements on them.
 
 reproduce.json      the size and the data of the folder
 runs/ID/            run directories, with ID.toml and ID.log beside them
 records/ID/         the small records of finished runs
-measured/ID/        what was measured on a trained model, so that it is measured once
+measured/ID/        measurements on a trained model, kept so that each is made only once
 ITEM/               the table or figure: index.html, result.md, result.json, pictures/
 """
 
@@ -34,7 +34,7 @@ P = TypeVar("P")
 NEWS = 5.0
 """Seconds between lines about measurements."""
 TOKENS = 8
-"""Of a text, whose paths are followed: no item shows them."""
+"""Tokens of the text whose paths are followed: few, because no item shows the paths."""
 
 
 def runs_of(out: Path) -> Path:
@@ -46,11 +46,11 @@ def records_of(out: Path) -> Path:
 
 
 class NoModel(UserError):
-    """A run diverged whose model an item needs."""
+    """An item needs the model of a run that diverged."""
 
 
 def _state_of(folder: Path) -> str:
-    """A checksum of the names, sizes and times of all files: another when one has changed."""
+    """A checksum of the names, sizes and times of all files, which changes when a file does."""
     found = ((path, path.stat()) for path in sorted(folder.rglob("*")) if path.is_file())
     told = (f"{path.name!r} {file.st_size} {file.st_mtime_ns}" for path, file in found)
     return f"{zlib.crc32(' '.join(told).encode()):08x}"
@@ -58,7 +58,7 @@ def _state_of(folder: Path) -> str:
 
 @dataclass
 class Workbench:
-    """A folder of runs of one size, all of which are done that an item needs."""
+    """A folder of runs of one size, in which all runs that an item needs are done."""
 
     size: Size
     out: Path
@@ -72,7 +72,7 @@ class Workbench:
     _insides: dict[tuple[str, int | None], Insides] = field(default_factory=dict)
 
     def record(self, point: Point) -> Record:
-        """How the run of a point went."""
+        """The record of a point's run."""
         return store.read_one(records_of(self.out) / self.size.job(point).id)
 
     def folder(self, point: Point) -> Path:
@@ -80,14 +80,14 @@ class Workbench:
         return runs_of(self.out) / self.size.job(point).id
 
     def model(self, point: Point) -> Loaded:
-        """Its trained model, on the device; the last one asked for is at hand."""
+        """Its trained model, on the device; the last one loaded is cached."""
         from spherelm.saved import load_model, to_device
 
         folder = self.folder(point)
         if not self.record(point).finished:
-            raise NoModel(f"{folder.name} diverged, so that there is no model to look at")
+            raise NoModel(f"{folder.name} diverged, so there is no model to look at")
         if self._last is None or self._last[0] != folder:
-            self._last = None  # there may be no room for two
+            self._last = None  # first, as two may not fit in memory
             loaded = load_model(folder)
             model = to_device(loaded.model, self.device).eval()
             self._last = folder, loaded._replace(model=model)
@@ -107,10 +107,10 @@ class Workbench:
         folder: Path | None,
         measure: Callable[[], dict[str, Any]],
     ) -> dict[str, Any]:
-        """What `measure` finds on a trained model, or found in an earlier call.
+        """What `measure` finds on a trained model, cached from an earlier call.
 
-        `source` says on what, `folder` has its files: found on others, or on these before they
-        changed, it is measured again.
+        `source` says what it is measured on and `folder` holds its files: if either has changed,
+        it is measured again.
         """
         source += "" if folder is None else f", {_state_of(folder)}"
         file = self.out / "measured" / self.size.job(point).id / f"{name}.json"
@@ -122,7 +122,7 @@ class Workbench:
         return found
 
     def insides(self, point: Point, label: str, layer: int | None = None) -> Insides:
-        """The insides of a trained model; of the paths of a text only a few tokens."""
+        """The insides of a trained model, with the paths of only a few tokens."""
         from spherelm.data.open import open_builtin
         from spherelm.inspect.files import beginning_of
         from spherelm.inspect.insides import look_inside
@@ -137,7 +137,7 @@ class Workbench:
         return self._insides[key]
 
     def each(self, things: Sequence[P], what: str) -> Iterator[P]:
-        """`things` one by one, with a line now and then on how far that is."""
+        """Yield `things` one by one, printing a line of progress now and then."""
         began = told = time.monotonic()
         for done, thing in enumerate(things):
             now = time.monotonic()

@@ -1,4 +1,4 @@
-"""A chart described once: what it shows, not how. `svg` and `png` draw it."""
+"""A chart as data: what it shows, independent of how. `svg` and `png` draw it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Role = Literal["gpt", "ngpt", "third", "fourth", "fifth", "sixth"]
-"""Decides the colour: GPT and nGPT have the same one in every picture."""
+"""Sets the colour of a curve: GPT and nGPT look the same in every picture."""
 COLOURS: dict[Role, tuple[str, str]] = {
     "gpt": ("#b45309", "#f5a342"),
     "ngpt": ("#1d4ed8", "#7fb0ff"),
@@ -17,13 +17,13 @@ COLOURS: dict[Role, tuple[str, str]] = {
     "fifth": ("#be185d", "#f78fbf"),
     "sixth": ("#0e7490", "#67d4e8"),
 }
-"""On a light and on a dark ground."""
+"""On a light and on a dark background."""
 
 LONGEST_LABEL, MOST_LABELS = 13, 8
-"""Letters and labels that have room beside a picture."""
+"""Most letters per label and most labels that fit beside a picture."""
 
 Tick = tuple[float, str]
-"""Where it stands, and what is written there."""
+"""Its position on the axis, and its label."""
 MOST_TICKS = 8
 TICKS_OF_A_DECADE = (
     (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8),
@@ -32,7 +32,7 @@ TICKS_OF_A_DECADE = (
     (1, 3),
     (1,),
 )
-"""Round numbers at distances that look alike on a logarithmic axis, the finest first."""
+"""Round numbers about evenly spaced on a logarithmic axis, the finest set first."""
 TOKEN_UNITS = ((1e9, "billion tokens"), (1e6, "million tokens"), (1e3, "thousand tokens"))
 
 
@@ -44,14 +44,14 @@ class Series:
     role: Role
     points: Sequence[tuple[float, float]]
     square: bool = False
-    """Whether points are squares, not circles: so that GPT is not told by its colour alone."""
+    """Whether points are squares instead of circles, so that colour alone need not identify GPT."""
     dots: bool = True
-    """Whether each point is marked; not where they are many, as in a distribution."""
+    """Whether each point is marked; off where there are many, as in a distribution."""
     dotted: bool = False
-    """Whether the line is dotted and its marks are hollow (one mark alone shows no dots): a second
-    look at what another curve of that colour shows, or a variant of its model."""
+    """Whether the line is dotted and its marks are hollow (a single point has no line): another
+    view of what a curve of the same colour shows, or a variant of its model."""
     band: Sequence[tuple[float, float, float]] = ()
-    """x, and the low and the high end of a spread around the curve there."""
+    """(x, low, high): the spread around the curve at x."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Range:
     log: bool
 
     def share(self, value: float) -> float:
-        """Where a value stands: 0 at the low end, 1 at the high one."""
+        """Position of a value on the axis: 0 at the low end, 1 at the high end."""
         if self.log:
             return math.log(value / self.low) / math.log(self.high / self.low)
         return (value - self.low) / (self.high - self.low)
@@ -77,19 +77,19 @@ class Axis:
     label: str
     log: bool = False
     whole: bool = False
-    """Whether it counts things, so that ticks stand at whole numbers."""
+    """Whether it counts things, so that ticks are at whole numbers."""
     from_zero: bool = False
     top: float | None = None
-    """Where curves leave the picture; unset: it holds all of them."""
+    """Cut curves off above this value; unset: show all of them."""
     ticks: Sequence[Tick] = ()
     """Unset: round numbers."""
 
     def over(self, values: Sequence[float], margin: float) -> Range:
-        """The range that shows `values`, with a share of it left free at its ends."""
+        """The range that shows `values`, with `margin`, a share of it, left free at each end."""
         low, high = min(values, default=1.0), max(values, default=2.0)
         low = 0.0 if self.from_zero else low
         high = high if self.top is None else self.top
-        if self.whole and low < high:  # less than a whole has a tick at both ends, too
+        if self.whole and low < high:  # so that even a range under 1 has ticks at both ends
             low, high = math.floor(low), math.ceil(high)
         if self.log:
             space = (high / low) ** margin if high > low else 2.0
@@ -102,7 +102,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Span:
-    """A level from one x to another, such as the tokens that the model ahead did not need."""
+    """A horizontal line from one x to another, such as the tokens the better model saved."""
 
     left: float
     right: float
@@ -113,7 +113,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over one axis."""
+    """Curves over a shared x axis."""
 
     name: str
     title: str
@@ -124,16 +124,16 @@ class Chart:
     series: Sequence[Series]
     span: Span | None = None
     legend: str | None = None
-    """What the labels of the curves are."""
+    """A title for the legend, saying what the curves' labels are."""
     named_at_ends: bool = True
-    """Whether a curve may have its label where it ends: not for distributions."""
+    """Whether labels may stand at the ends of curves: not for distributions."""
 
     @property
     def labels_at_ends(self) -> bool:
-        """Whether labels stand at the ends of curves, beside the picture; else in a legend above.
+        """Whether labels stand at the ends of curves, beside the picture, or in a legend above it.
 
-        Only where all curves end at its right edge and all labels find room: a label inside the
-        picture could cover another curve.
+        They do only if all curves end at the right edge and all labels fit there: a label inside
+        the picture could cover another curve.
         """
         if not self.named_at_ends or len(self.series) > MOST_LABELS:
             return False
@@ -154,7 +154,7 @@ class Chart:
 
     @property
     def cut(self) -> str:
-        """What to say under it where the beginning of a curve is above the picture."""
+        """A remark for the caption if the beginning of a curve is above the picture."""
         high = self.y_range.high
         if all(y <= high for line in self.series for _, y in line.points):
             return ""
@@ -170,7 +170,7 @@ def described(
     span: Span | None = None,
     digits: int = 4,
 ) -> Chart:
-    """A chart that says in words where its curves begin and end."""
+    """A chart whose description says where its curves begin and end."""
     told = "; ".join(
         f"{line.label} from {line.points[0][1]:.{digits}g} to {line.points[-1][1]:.{digits}g}"
         for line in lines
@@ -180,13 +180,13 @@ def described(
 
 
 def slug(*words: str) -> str:
-    """A name for a chart, and so for the file of its picture."""
+    """A name for a chart, which is also its picture's file name."""
     return "-".join(words).lower().replace(".", "").replace("_", "-")
 
 
 def roles_for(archs: Sequence[Literal["gpt", "ngpt"]]) -> list[Role]:
-    """A colour for each model: the first GPT and the first nGPT have those of all our pictures, the
-    others the free ones, which begin anew when all are taken."""
+    """A role, and so a colour, for each model: the first GPT and the first nGPT get their own, the
+    others share the rest, starting over when those are used up."""
     free = [role for role in COLOURS if role not in ("gpt", "ngpt")] * len(archs)
     roles: list[Role] = []
     for arch in archs:
@@ -202,13 +202,13 @@ class Picture(NamedTuple):
 
 
 def token_unit(most: float) -> tuple[float, str]:
-    """What tokens are counted in on an axis up to `most` of them, and what it is called: the
-    largest unit of which there are two, so that most ticks stand at whole numbers."""
+    """The size and name of the unit for an axis of up to `most` tokens: the largest that fits at
+    least twice, so that most ticks are at whole numbers."""
     return next((unit for unit in TOKEN_UNITS if most >= 2 * unit[0]), (1.0, "tokens"))
 
 
 def ticks(low: float, high: float, whole: bool = False) -> list[Tick]:
-    """About five round numbers from `low` to `high`, and how they are written."""
+    """About five ticks at round numbers from `low` to `high`."""
     rough = (high - low) / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = min((m * power for m in (1, 2, 2.5, 5, 10)), key=lambda s: abs(s - rough))
@@ -221,8 +221,8 @@ def ticks(low: float, high: float, whole: bool = False) -> list[Tick]:
 
 
 def log_ticks(low: float, high: float) -> list[Tick]:
-    """Round numbers of a logarithmic axis from `low` to `high`: as many as do not crowd it."""
-    if high < 2 * low:  # hardly a curve: evenly, as on a ruler
+    """Ticks of a logarithmic axis at round numbers from `low` to `high`, as many as fit."""
+    if high < 2 * low:  # nearly linear over so short a range
         return ticks(low, high)
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in TICKS_OF_A_DECADE:

@@ -1,7 +1,7 @@
-"""Values under the pointer: the script and the style that every page with charts has.
+"""Values under the pointer: the script and style included in every page with charts.
 
-Pointing at a chart, touching it or going through it with the arrow keys shows the values of all of
-its curves there. The script reads what `svg` wrote beside each curve and asks for nothing.
+Pointing at a chart, touching it or moving through it with the arrow keys shows the values of all
+its curves at that x. The script reads the data that `svg` wrote with each curve and loads nothing.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SCRIPT = r"""
   tip.className = "tip";
   tip.hidden = true;
   document.body.append(tip);
-  let shown = null;  // the chart that has a line across it
-  let at = 0;  // where that is, in the chart's own units
+  let shown = null;  // the chart whose values are shown
+  let at = 0;  // the x at which they are, in the chart's own units
 
   const written = v => typeof v !== "number" ? v
     : v !== 0 && (Math.abs(v) < 1e-4 || Math.abs(v) >= 1e9) ? v.toExponential(2)
     : v.toLocaleString("en-US", {maximumSignificantDigits: 4});
 
-  // Every curve: the places of its points, and what they stand for.
+  // Every curve: where its points are drawn, and the values they stand for.
   const curves = chart => [...chart.querySelectorAll("polyline[data-values]")].map(line => ({
     line,
     places: line.getAttribute("points").trim().split(/\s+/).map(p => p.split(",").map(Number)),
@@ -48,7 +48,7 @@ SCRIPT = r"""
   const nearest = (places, x) => places.reduce((best, p, i) =>
     Math.abs(p[0] - x) < Math.abs(places[best][0] - x) ? i : best, 0);
 
-  // Whether a curve has something to say at x: its nearest point is not far beyond its ends.
+  // Whether a curve has a value at x: x is not far beyond its ends.
   const covers = (places, x) =>
     x >= Math.min(...places.map(p => p[0])) - 8 && x <= Math.max(...places.map(p => p[0])) + 8;
 
@@ -101,7 +101,7 @@ SCRIPT = r"""
     const scale = area.width / chart.viewBox.baseVal.width, place = area.left + at * scale;
     const left = place + 14 + box.width > innerWidth - 8 ? place - 14 - box.width : place + 14;
     tip.style.left = Math.max(8, Math.min(left, innerWidth - box.width - 8)) + "px";
-    // On a phone, above the chart: inside it there would be no curve left to see.
+    // On a phone, above the chart: inside, the box would cover the curves.
     const over = innerWidth < 600 ? area.top - box.height - 2 : area.top + top * scale + 4;
     tip.style.top = Math.max(8, Math.min(over, innerHeight - box.height - 8)) + "px";
   }

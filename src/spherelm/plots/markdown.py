@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table, without the end of its last line."""
+    """A table, without a newline at its end."""
     lines = (f"| {' | '.join(cells)} |" for cells in (head, *rows))
     first = next(lines)
     return "\n".join((first, "|" + "---|" * len(head), *lines))

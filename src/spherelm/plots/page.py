@@ -1,7 +1,7 @@
-"""What our pages are made of, so that they are one family: `compare`'s, `report`'s and `inspect`'s.
+"""The building blocks shared by our HTML pages: those of `compare`, `report` and `inspect`.
 
-One look, light and dark, for a desk, a phone and paper; a heading, contents that stay in sight,
-parts in frames, pictures that tell their values (`hover`), tables. Nothing is loaded from anywhere.
+One look, light and dark, for desktop, phone and print; a heading, contents that stay in view, parts
+in frames, charts that show their values (`hover`), tables. Nothing is loaded from elsewhere.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from spherelm.plots import hover, style, svg
 from spherelm.plots.chart import Chart, Role
 
 MOST_COLUMNS = 9
-"""Of a table that stays one on paper."""
+"""A wider table is printed as a list, one cell per line."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a page, in a frame of its own; the contents lead to it."""
+    """A part of a page, in its own frame and listed in the contents."""
 
     name: str
-    """Its address in the page."""
+    """Its anchor in the page."""
     title: str
     content: str
     short: str | None = None
-    """Its title among the contents, where that is another."""
+    """A different title for the contents."""
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ def document(
     own_style: str = "",
     scripts: str = "",
 ) -> str:
-    """A whole page; `lead` is what stands under its heading, as HTML.
+    """A whole page; `lead` is the HTML under its heading.
 
-    Parts that come as a sequence stand side by side where there is room. `own_style` and `scripts`
-    (elements) are added to what all pages have.
+    Parts given as a sequence stand side by side if there is room. `own_style` (CSS) and `scripts`
+    (elements) are added to those that all pages have.
     """
     return "\n".join(_document(title, heading, lead, list(parts), own_style, scripts)) + "\n"
 
@@ -99,7 +99,7 @@ CLOSING = f"</main>\n<script>{hover.SCRIPT}</script>\n</body>\n</html>"
 
 
 def card(title: str, content: str, name: str = "") -> str:
-    """A part of a page in a frame of its own."""
+    """A part of a page in its own frame."""
     address = f' id="{name}"' if name else ""
     heading = f"<h2>{escape(title)}</h2>"
     return f'<section class="card"{address}>\n{heading}\n{content}\n</section>'
@@ -125,10 +125,10 @@ def table(
     kind: str = "",
     stacked: bool = False,
 ) -> str:
-    """A table; the first cell of a row is its name.
+    """A table; the first cell of each row is its name.
 
-    One that is too wide can be pushed aside; a `stacked` one has a line a cell on a phone, behind
-    the head of its column.
+    A table that is too wide scrolls sideways; on a phone a `stacked` one shows each cell on its own
+    line, after the column's head.
     """
     many = "many" if stacked and len(head) > MOST_COLUMNS else ""
     kinds = " ".join(word for word in (kind, "stacked" if stacked else "", many) if word)
@@ -154,12 +154,12 @@ def _cell(kind: str, cell: Cell, attributes: str = "") -> str:
 
 
 def data_element(name: str, value: Any) -> str:
-    """A value inside a page, for a script to read; nothing in it can end the element."""
+    """A value as JSON for a script to read, escaped so that nothing in it can end the element."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     text = text.replace("<", "\\u003c")
     return f'<script type="application/json" id="{name}">{text}</script>\n'
 
 
 def sample(prompt: str, text: str) -> str:
-    """A text that a model wrote, behind its prompt."""
+    """A text that a model wrote, after its prompt."""
     return f'<pre><span class="prompt">{escape(prompt)}</span>{escape(text)}</pre>'

@@ -1,4 +1,4 @@
-"""Where a text can stand in a picture without covering a curve: plain geometry, in pixels."""
+"""Where a text fits in a picture without covering a curve: plain geometry, in pixels."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Sequence
 
 Point = tuple[float, float]
 Line = Sequence[Point]
-"""A curve: straight from each point to the next."""
+"""A curve as a polyline."""
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom; y points down."""
 
 CLEAR = 6.0
-"""Room that is left around a text: for the marks of measurements, and for the width of a line."""
+"""Margin around a text, for the marks of points and the width of lines."""
 STEP = 8.0
-"""Between the places that are tried."""
+"""Distance between the positions tried."""
 
 _NARROW, _WIDE = frozenset("iljtfrI.,:;'|!()[] "), frozenset("mwMW%@—…■□●○")
 
 
 def text_width(text: str, size: float) -> float:
-    """How wide a text in bold letters is, at most, in the fonts that browsers take for a page."""
+    """An upper bound on the width of a text in bold, in the fonts that browsers use for a page."""
     letters = (
         0.5 if c in _NARROW else 1.1 if c in _WIDE else 0.8 if c.isupper() else 0.72 for c in text
     )
@@ -39,7 +39,7 @@ def _inside(box: Box, point: Point) -> bool:
 
 
 def _segment_crosses(box: Box, start: Point, end: Point) -> bool:
-    """Whether a straight line enters a box: the part of it that is inside of all four edges."""
+    """Whether a segment enters a box, that is, has a part inside all four edges."""
     first, last = 0.0, 1.0
     for axis in (0, 1):
         way = end[axis] - start[axis]
@@ -56,10 +56,8 @@ def _segment_crosses(box: Box, start: Point, end: Point) -> bool:
 def free_place(
     width: float, height: float, beside: Point, inside: Box, lines: Sequence[Line]
 ) -> Point | None:
-    """The left top corner of a text of this size: near a point, inside a box, clear of all lines.
-
-    None where there is no such place.
-    """
+    """The top left corner for a text of this size: as near to the point `beside` as possible,
+    within the box `inside` and clear of all lines. None if there is no room."""
 
     def tried() -> list[Point]:
         columns = int((inside[2] - inside[0] - width) // STEP) + 1

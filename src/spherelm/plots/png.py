@@ -14,7 +14,7 @@ NO_MATPLOTLIB = "no PNG figures: they need matplotlib, pip install 'spherelm[plo
 
 
 def write(charts: Sequence[Chart], folder: Path) -> list[Path] | None:
-    """Write each chart as NAME.png; None, and nothing written, where there is no matplotlib."""
+    """Write each chart as NAME.png; without matplotlib, write nothing and return None."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -33,7 +33,7 @@ def write(charts: Sequence[Chart], folder: Path) -> list[Path] | None:
 
 
 def draw(figure: Any, chart: Chart) -> None:
-    """Draw a chart on an empty figure; no legend and no text lies on a curve."""
+    """Draw a chart on an empty figure, with no legend or text over a curve."""
     axes = figure.add_subplot()
     for line in chart.series:
         xs, ys = [x for x, _ in line.points], [y for _, y in line.points]
@@ -49,7 +49,7 @@ def draw(figure: Any, chart: Chart) -> None:
             getattr(axes, f"set_{name}scale")("log")
         values, labels = zip(*shown.ticks, strict=True) if shown.ticks else ((), ())
         axis.set_ticks(values, labels)
-        axis.set_ticks([], minor=True)  # a logarithmic one would write 2 × 10² beside ours
+        axis.set_ticks([], minor=True)  # or a logarithmic axis adds labels such as 2 × 10²
     axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
     axes.set(title=chart.title, xlabel=chart.x.label, ylabel=chart.y.label)
     axes.grid(axis="y", alpha=0.3)
@@ -63,7 +63,7 @@ def draw(figure: Any, chart: Chart) -> None:
 
 
 def _draw_span(figure: Any, axes: Any, chart: Chart, span: Span) -> None:
-    """The level of a span, and its text beside its beginning, where no curve is."""
+    """Draw the line of a span, and its text near its left end, clear of curves."""
     left, right = span.left, span.right
     path = [right, left, left], [span.y, span.y, chart.y_range.low]
     axes.plot(*path, color="black", lw=1.2, ls=(0, (4, 3)))
@@ -71,7 +71,7 @@ def _draw_span(figure: Any, axes: Any, chart: Chart, span: Span) -> None:
     text = axes.annotate(
         span.text, (left, span.y), (0, 0), textcoords="offset points", weight="bold"
     )
-    figure.draw_without_rendering()  # so that all has its place
+    figure.draw_without_rendering()  # computes the layout
     area, size = axes.get_window_extent(), text.get_window_extent()
 
     def on_paper(points: Sequence[tuple[float, float]]) -> Line:
@@ -83,7 +83,7 @@ def _draw_span(figure: Any, axes: Any, chart: Chart, span: Span) -> None:
     lines.append(on_paper(list(zip(*path, strict=True))))
     inside = (area.x0, -area.y1, area.x1, -area.y0)
     corner = free_place(size.width, size.height, beside, inside, lines)
-    if corner is None:  # no room: above the picture
+    if corner is None:  # no room inside: above the picture
         corner = (area.x0, -area.y1 - size.height)
     to_points = 72 / figure.dpi
     lower = corner[1] + size.height

@@ -1,4 +1,4 @@
-"""The look of our pages: at a desk, on a phone, on paper. Colours are those of `svg`."""
+"""The look of our pages: on a desktop, on a phone, in print. The colours come from `svg`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ code { font: .9em ui-monospace, "SF Mono", Menlo, Consolas, monospace; overflow-
 
 
 def _stacked(kind: str) -> str:
-    """Tables that have a line a cell, behind the head of its column."""
+    """CSS for tables that show each cell on its own line, after the column's head."""
     return f"""
   {kind} thead {{ display: none; }}
   {kind} tr {{ display: block; border-top: 1px solid var(--grid); padding: .5rem 0; }}
@@ -102,4 +102,5 @@ _NAMES = "\n".join(f".{role}-name {{ color: var(--{role}); }}" for role in COLOU
 _SMALL = f".pair svg.chart, .pictures svg.chart {{ font-size: {svg.LARGEST_TYPE}px; }}"
 
 STYLE = "\n".join((_DESK, _PHONE, _PAPER, _SMALL, _NAMES))
-"""What every page has; pictures have `svg.STYLE`, values under the pointer `hover.STYLE`."""
+"""The style of every page; that of charts is `svg.STYLE`, of values under the pointer
+`hover.STYLE`."""

@@ -1,10 +1,10 @@
-"""A chart as SVG: inline for a page that has `STYLE`, or as a file; both follow light and dark.
+"""A chart as SVG, inline in a page that includes `STYLE` or as a file, in light and dark mode.
 
-The page defines --text, --quiet, --grid and --card; a file brings its own. No label covers a curve,
-in the largest type that a picture is shown with either: labels stand beside the picture or above
-it, and the text of a span where no curve is.
+The page defines --text, --quiet, --grid and --card; a file has its own. No label covers a curve,
+even in the largest type that a picture is shown with: labels stand beside or above the picture, and
+the text of a span is placed clear of curves.
 
-Inline, a curve carries its values for `hover`, which shows them; in a file, a mark carries a title.
+Inline, a curve carries its values for `hover` to show; in a file, each mark has a title instead.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ TOP, BOTTOM = 20, 78
 GAP = 10
 """Between the end of a line and its label."""
 LABEL_GAP = 26
-"""Least distance between labels at the ends of lines, also with the largest type."""
+"""Least distance between labels at the ends of lines, enough for the largest type."""
 LARGEST_TYPE = 22
-"""Letters of a picture that is shown small: on a phone, or beside another."""
+"""Font size in a picture that is shown small: on a phone, or beside another."""
 SPAN_TYPE = 0.85
-"""Of these, the letters of a span."""
+"""Font size of a span's text, relative to the picture's."""
 SPAN_ROW = 1.2 * SPAN_TYPE * LARGEST_TYPE
-"""Height of a line of them."""
+"""Height of one line of that text."""
 BETWEEN_KEYS = 1.2
-"""Room between two names in a legend, in widths of a letter."""
+"""Space between two names in a legend, in em."""
 
 GROUNDS = (
     "--page: #f6f7f9; --card: #ffffff; --text: #1b1f24; --quiet: #59636e; --grid: #d9dee4;",
     "--page: #14171b; --card: #1d2127; --text: #e6e9ed; --quiet: #a3adb8; --grid: #3a424c;",
 )
-"""What is behind curves and beside them, light and dark."""
+"""Colours of everything but the curves, light and dark."""
 
 
 def _variables(ground: int) -> str:
@@ -76,7 +76,7 @@ def draw(chart: Chart) -> str:
 
 
 def write(charts: Sequence[Chart], folder: Path) -> None:
-    """Write each chart as NAME.svg; pictures of other charts, of an earlier call, are removed."""
+    """Write each chart as NAME.svg, and delete files of `folder` that an earlier call left."""
     folder.mkdir(parents=True, exist_ok=True)
     for earlier in folder.iterdir():
         if earlier.stem not in {chart.name for chart in charts} and not earlier.is_dir():
@@ -165,7 +165,7 @@ class _Drawing:
         )
 
     def _x_ticks(self) -> list[tuple[float, str]]:
-        """Every tick, or every second, third ... where their labels would touch each other."""
+        """Every tick, or every second, third ... if their labels would otherwise touch."""
         ticks = list(self.x_range.ticks)
         for every in range(1, len(ticks)):
             kept = ticks[::every]
@@ -186,7 +186,7 @@ class _Drawing:
             f'<polyline class="curve {line.role}{dotted}" '
             f'points="{" ".join(f"{x},{y}" for x, y in points)}"{values}/>'
         )
-        for (x, y), at in zip(points, line.points, strict=True):  # the measurements themselves
+        for (x, y), at in zip(points, line.points, strict=True):
             told = f"<title>{escape(self._tell(line, *at))}</title>" if self.titles else ""
             if line.dots:
                 yield _mark(line, x, y, told)
@@ -197,7 +197,7 @@ class _Drawing:
         return [(self.x(x), self.y(y)) for x, y in line.points]
 
     def _tell(self, line: Series, x: float, y: float) -> str:
-        """What a point says when one points at it."""
+        """The tooltip of a point."""
         return f"{line.label}\n{self.chart.x.label}: {x:.4g}\n{self.chart.y.label}: {y:.4g}"
 
     def _labels_at_ends(self) -> Iterator[str]:
@@ -209,7 +209,7 @@ class _Drawing:
             places.append(max(end, free))
             free = places[-1] + LABEL_GAP
         room = max(float(self.floor), self.top + (len(ends) - 1) * LABEL_GAP)
-        for i in reversed(range(len(places))):  # none below the picture
+        for i in reversed(range(len(places))):  # keep them from running below the picture
             places[i] = min(places[i], room)
             room = places[i] - LABEL_GAP
         for (_, line), y in zip(ends, places, strict=True):
@@ -217,8 +217,8 @@ class _Drawing:
             yield _text(self.right + GAP, y, line.label, "start", style, middle=True)
 
     def _legend(self) -> Iterator[str]:
-        """Names above the picture, each behind the mark of its line. A row is one text, so that its
-        names stand evenly at whatever size its letters have."""
+        """Names above the picture, each after its line's mark. A row is a single text element, so
+        that its names are evenly spaced at any font size."""
         start = min(float(self.left), *(WIDTH - GAP - _row_width(row) for row in self.legend))
         for number, row in enumerate(self.legend):
             y = 14 + number * LABEL_GAP
@@ -227,7 +227,7 @@ class _Drawing:
             yield f'<text x="{start:g}" y="{y}" {style}>{names}</text>'
 
     def _span_text(self) -> tuple[float, float] | None:
-        """The middle of the text of the span: near its beginning, where no curve is."""
+        """The centre of the span's text: near its left end and clear of curves."""
         span = self.chart.span
         if span is None:
             return None
@@ -267,7 +267,7 @@ def _key(line: Series, first: bool) -> str:
 
 
 def _named(line: Series) -> str:
-    """The name of a line behind the mark that it has, or a piece of it."""
+    """The name of a line after its mark or, without marks, after a piece of the line."""
     solid, dotted = ("■", "□") if line.square else ("●", "○")
     if not line.dots:
         solid, dotted = "—", "···"
@@ -275,13 +275,13 @@ def _named(line: Series) -> str:
 
 
 def _row_width(row: Sequence[Series]) -> float:
-    """What a row of a legend takes in the largest type."""
+    """The width of a legend row in the largest type."""
     between = (len(row) - 1) * BETWEEN_KEYS * LARGEST_TYPE
     return between + sum(text_width(_named(line), LARGEST_TYPE) for line in row)
 
 
 def _rows(lines: Sequence[Series]) -> list[list[Series]]:
-    """The rows of a legend: as many names in each as there is room for."""
+    """The rows of a legend, each with as many names as fit."""
     rows = list[list[Series]]()
     for line in lines:
         if rows and _row_width([*rows[-1], line]) <= WIDTH - 2 * GAP:
@@ -292,14 +292,15 @@ def _rows(lines: Sequence[Series]) -> list[list[Series]]:
 
 
 def _values(line: Series) -> str:
-    """What the points of a curve, and the ends of its band, stand for: a list of lists."""
+    """The data attribute with a curve's values: a list of [x, y] or, with a band, [x, y, low,
+    high]."""
     ends = {x: (low, high) for x, low, high in line.band}
     rows = [[_short(v) for v in (x, y, *ends.get(x, ()))] for x, y in line.points]
     return f'data-values="{escape(json.dumps(rows, separators=(",", ":")))}"'
 
 
 def _short(value: float) -> float:
-    """As many digits as one reads."""
+    """Rounded to five digits, enough for reading."""
     return float(f"{value:.5g}") if value % 1 else value
 
 

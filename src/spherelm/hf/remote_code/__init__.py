@@ -1,1 +1,1 @@
-"""The classes that an export takes along, so that transformers alone can load it."""
+"""The classes that are copied into every nGPT export, so that transformers alone can load it."""

@@ -1,7 +1,7 @@
 # mypy: disable-error-code="misc"
-"""Configuration of nGPT for Hugging Face transformers. This file travels with exported models.
+"""Configuration of nGPT for Hugging Face transformers. This file is part of exported models.
 
-It imports nothing of spherelm, so that `trust_remote_code=True` works where spherelm is missing.
+It imports nothing from spherelm, so `trust_remote_code=True` works without spherelm installed.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ MODES = ("vector", "scalar", "fixed")
 class NGPTConfig(PreTrainedConfig):
     """nGPT: a Transformer whose matrices and hidden states are unit vectors.
 
-    `scales` gives for each vector of factors `init`, its value at the start, `scale`, the value it
-    is stored at, and `mode`: vector, scalar (one for all) or fixed (not learned). A factor is read
-    as stored · init / scale. What is left out is the paper's.
+    `scales` gives for each vector of factors `init`, its starting value, `scale`, the value it is
+    stored as at the start, and `mode`: vector, scalar (one for all) or fixed (not learned). A
+    factor is read as stored · init / scale. Whatever is left out has the paper's value.
     """
 
     model_type = "ngpt"
@@ -75,9 +75,9 @@ class NGPTConfig(PreTrainedConfig):
         self.scales = {
             name: {**self._paper_scale(name), **given.get(name, {})}
             for name in SCALES
-            if not (self.folded and name in ("s_u", "s_nu", "s_z"))  # they are in the matrices
+            if not (self.folded and name in ("s_u", "s_nu", "s_z"))  # these are in the matrices
         }
-        # One factor for all cannot be split over devices, and needs not be.
+        # A single factor cannot be split over devices, and need not be.
         kept = {name for name, scale in self.scales.items() if scale["mode"] == "vector"}
         self.base_model_tp_plan = {
             module: style
@@ -98,7 +98,7 @@ class NGPTConfig(PreTrainedConfig):
 
 
 def _check_scales(given: dict[str, dict[str, Any]]) -> None:
-    """Refuse what would be left out, or read as another mode, without a word."""
+    """Refuse names, keys and modes that would otherwise be silently ignored or misread."""
     for name, scale in given.items():
         if name not in SCALES:
             raise ValueError(f"scales must be of {', '.join(SCALES)}, not {name!r}")

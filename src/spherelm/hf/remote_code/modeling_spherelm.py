@@ -1,10 +1,10 @@
 # mypy: disable-error-code="misc, untyped-decorator"
-"""nGPT for Hugging Face transformers. This file travels with exported models.
+"""nGPT for Hugging Face transformers. This file is part of exported models.
 
-It imports nothing of spherelm, so that `trust_remote_code=True` works where spherelm is missing,
-and keeps to the conventions that serving engines build on: plain Linear layers, the attention
-interface with `scaling`, `Cache`, `logits_to_keep`, a tensor-parallel plan. What nGPT has in common
-with Llama (the stack of layers, its masks and caches) is transformers' own.
+It imports nothing from spherelm, so `trust_remote_code=True` works without spherelm installed, and
+follows the conventions that serving engines rely on: plain Linear layers, the attention interface
+with `scaling`, `Cache`, `logits_to_keep`, a tensor-parallel plan. What nGPT shares with Llama (the
+stack of layers, its masks and caches) is inherited from transformers.
 
     h ← Norm(h + α_A (Norm(ATTN(h)) − h))
     h ← Norm(h + α_M (Norm(MLP(h)) − h))          logits = (lm_head h) · s_z
@@ -46,7 +46,7 @@ try:
 except ImportError:  # the newest transformers for Python 3.10 does not have it
 
     def slice_logits_to_keep(hidden: Tensor, logits_to_keep: int | Tensor) -> Tensor:
-        """The last positions, all for 0, or those that a tensor names."""
+        """The last `logits_to_keep` positions (0 for all), or those given by a tensor."""
         whole_number = isinstance(logits_to_keep, int)
         return hidden[:, slice(-logits_to_keep, None) if whole_number else logits_to_keep]
 
@@ -55,17 +55,17 @@ NORM_EPS = 1e-12
 
 
 def normalize(x: Tensor, dim: int = -1) -> Tensor:
-    """x / ‖x‖, in float32 inside."""
+    """x / ‖x‖, computed in float32 or wider."""
     wide = x.to(torch.promote_types(x.dtype, torch.float32))
     return F.normalize(wide, dim=dim, eps=NORM_EPS).to(x.dtype)
 
 
 def mark(module: Any, **dims: int) -> None:
-    """Say which Linears of a module hold unit vectors, and along which dimension of the weight.
+    """Record which Linears of a module hold unit vectors, and along which dimension of the weight.
 
-    That is 0 (columns) where the outputs are hidden, else -1. The mark is on the owner and goes by
-    name, so that it outlives whatever puts another Linear or tensor in a place; `spherelm.retract_`
-    and `attach_retraction` find it. A folded model has none.
+    That is 0 (columns) if the outputs are of hidden size, else -1. The mark is kept by name on the
+    owning module, so it survives when a Linear or its tensor is replaced; `spherelm.retract_` and
+    `attach_retraction` look for it. A folded model has none.
     """
     for name, dim in dims.items():
         getattr(module, name).vector_dim = dim
@@ -74,12 +74,12 @@ def mark(module: Any, **dims: int) -> None:
 
 
 def add_factors(module: Any, **sizes: int) -> None:
-    """Give a module vectors of factors of these sizes; a folded model has some of them no more.
+    """Give a module vectors of factors of these sizes, except those that a folded model lacks.
 
-    A factor is read as stored · init / scale. What is stored is the weight of a Linear from one
-    number to n: that Linear applied to the number init / scale. So a tensor-parallel plan can shard
-    the factors of each head or MLP unit with the same word, colwise, as the matrix beside them.
-    Where it is not learned it is a buffer: `from_pretrained` makes every parameter a learned one.
+    A factor is read as stored · init / scale: the stored vector is the weight of a Linear with one
+    input, applied to the number init / scale. So a tensor-parallel plan can shard the factors of
+    each head or MLP unit as it does the matrix beside them, with the word colwise. Factors that are
+    not learned are a buffer, because `from_pretrained` makes every parameter trainable.
     """
     for name, n in sizes.items():
         if scale := module.config.scales.get(name):
@@ -93,7 +93,7 @@ def add_factors(module: Any, **sizes: int) -> None:
 
 
 def factors(module: Any, name: str) -> Tensor:
-    """The factors, in the precision they are stored in: (n,), or (1,) for one for all."""
+    """The factors, in the precision they are stored in: (n,), or (1,) for a single one."""
     linear, scale = getattr(module, name), module.config.scales[name]
     ratio = scale["init"] / scale["scale"]
     with torch.autocast(linear.weight.device.type, enabled=False):
@@ -101,7 +101,7 @@ def factors(module: Any, name: str) -> Tensor:
 
 
 def residual(h: Tensor, y: Tensor, alpha: Tensor, update: str) -> Tensor:
-    """The step from h towards Norm(y) on the sphere; `update` says along which way."""
+    """The step from h towards Norm(y) on the sphere, by the rule `update`."""
     wide = torch.promote_types(h.dtype, torch.float32)
     a, b, alpha = h.to(wide), normalize(y.to(wide)), alpha.to(wide)
     if update == "lerp":
@@ -121,14 +121,15 @@ def residual(h: Tensor, y: Tensor, alpha: Tensor, update: str) -> Tensor:
 
 
 class RotaryTable(nn.Module):
-    """cos and sin of each position, from angles in float64; in float32, or wider as the model."""
+    """cos and sin of each position, computed in float64; returned in float32 or the model's wider
+    dtype."""
 
     def __init__(self, config: NGPTConfig) -> None:
         super().__init__()
         self.config = config
 
     def forward(self, hidden_states: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """position_ids: (B, T) -> (B, T, K) each, the halves of K alike"""
+        """position_ids: (B, T) -> (B, T, K) each, with both halves of K equal"""
         d_k, base = self.config.head_dim, self.config.rope_parameters["rope_theta"]
         wide = torch.float32 if position_ids.device.type == "mps" else torch.float64
         exponents = torch.arange(0, d_k, 2, dtype=wide, device=position_ids.device) / d_k
@@ -138,7 +139,7 @@ class RotaryTable(nn.Module):
 
 
 class NGPTAttention(nn.Module):
-    """softmax(q kᵀ sqrt(d_k)) v W_o with q = Norm(RoPE(h W_q)) · s_qk, k alike."""
+    """softmax(q kᵀ sqrt(d_k)) v W_o with q = Norm(RoPE(h W_q)) · s_qk, and k likewise."""
 
     def __init__(self, config: NGPTConfig, layer_idx: int) -> None:
         super().__init__()
@@ -165,7 +166,7 @@ class NGPTAttention(nn.Module):
         past_key_values: Cache | None = None,
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
-        """hidden_states: (B, T, D) -> (B, T, D), attention weights where they are asked for"""
+        """hidden_states: (B, T, D) -> (B, T, D), and the attention weights if asked for"""
         heads = (*hidden_states.shape[:-1], -1, self.head_dim)
         q = self.q_proj(hidden_states).view(heads)  # (B, T, H, K)
         k = self.k_proj(hidden_states).view(heads)  # (B, T, G, K)
@@ -235,12 +236,12 @@ class NGPTDecoderLayer(GradientCheckpointingLayer):
 
 
 class NGPTPreTrainedModel(LlamaPreTrainedModel):
-    """What the model with a head and the one without share; what they support is Llama's."""
+    """The base of the models with and without a head; it supports what Llama does."""
 
     config_class = NGPTConfig
     _no_split_modules = ["NGPTDecoderLayer"]  # noqa: RUF012
     _keep_in_fp32_modules_strict = list(SCALES)  # noqa: RUF012
-    _keep_in_fp32_modules = list(SCALES)  # noqa: RUF012 - quantizers look here for what to spare
+    _keep_in_fp32_modules = list(SCALES)  # noqa: RUF012 - quantizers skip these
     _can_record_outputs = {  # noqa: RUF012
         "hidden_states": NGPTDecoderLayer,
         "attentions": NGPTAttention,
@@ -248,7 +249,7 @@ class NGPTPreTrainedModel(LlamaPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Directions drawn evenly from the sphere; factors at the value they are stored at."""
+        """Start matrices at directions uniform on the sphere, factors at their stored value."""
         if not isinstance(module, (nn.Linear, nn.Embedding)):
             return
         if hasattr(module, "starts_at"):
@@ -273,11 +274,11 @@ class NGPTPreTrainedModel(LlamaPreTrainedModel):
 
     @torch.no_grad()
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        """As of any model of transformers; rows of new tokens are put on the sphere.
+        """As for any transformers model, but the rows of new tokens are put on the sphere.
 
-        A new row of lm_head is mostly the mean of the others, shorter than they are. Its length
-        goes into the token's entry of s_z, on top of the mean entry, so that the logits of a new
-        token are about the mean of all, and it takes little from the others.
+        transformers makes a new row of lm_head about the mean of the others, so it is shorter than
+        they are. Its length, times the mean of s_z, becomes the token's entry of s_z, so that a new
+        token's logits are about the mean of all and take little probability from other tokens.
         """
         old = self.get_input_embeddings().weight.shape[0]
         embeddings: nn.Embedding = super().resize_token_embeddings(*args, **kwargs)
@@ -297,7 +298,7 @@ class NGPTModel(NGPTPreTrainedModel, LlamaModel):
     """Llama's stack with layers of nGPT: token ids to hidden states on the sphere."""
 
     def __init__(self, config: NGPTConfig) -> None:
-        PreTrainedModel.__init__(self, config)  # LlamaModel's own would build Llama's layers
+        PreTrainedModel.__init__(self, config)  # not LlamaModel's, which would build Llama's layers
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(
             NGPTDecoderLayer(config, i) for i in range(config.num_hidden_layers)
@@ -338,7 +339,8 @@ class NGPTForCausalLM(NGPTPreTrainedModel, GenerationMixin):
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
     ) -> CausalLMOutputWithPast:
-        """input_ids: (B, T) -> logits (B, T, V), of the last `logits_to_keep` positions if not 0"""
+        """input_ids: (B, T) -> logits (B, T, V), only for the last `logits_to_keep` positions if
+        that is not 0"""
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

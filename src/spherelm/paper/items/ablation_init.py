@@ -60,7 +60,7 @@ ITEM = Item(
     "ablation-init",
     "Table 4",
     "Ablations of s_init and s_scale",
-    "loss, accuracy and learned means when scaling factors start or are stored elsewhere",
+    "loss, accuracy and learned means with other starting values and stored scales of the factors",
     lambda size: points_of("init"),
     _make,
 )

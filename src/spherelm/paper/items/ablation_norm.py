@@ -43,8 +43,8 @@ def _make(bench: Workbench) -> Result:
         )
     notes = [
         *notes_of(bench),
-        "The time of a step is the median of 20, the three models by turns, alone on the device "
-        "after training; the paper's is of 64 A100.",
+        "The time of a step is the median of 20, measured alone on the device after training, the "
+        "three models taking turns; the paper's is for 64 A100.",
     ]
     if not times:
         notes.append("Time per step was not measured: at this size it needs a CUDA device.")
@@ -55,7 +55,7 @@ def _make(bench: Workbench) -> Result:
 
 
 def _times(bench: Workbench) -> dict[str, float]:
-    """Seconds of a step of each row; none where that would take longer than the training."""
+    """Seconds per step of each row; empty if measuring would take longer than the training did."""
     from spherelm.paper.step_times import step_times
 
     if not bench.size.built_in and bench.device.type != "cuda":

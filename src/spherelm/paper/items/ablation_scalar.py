@@ -17,7 +17,7 @@ from spherelm.paper.workbench import Workbench
 
 TITLES = {"s_qk": "s_qk", "s_u": "s_u & s_ν", "s_z": "s_z", "alpha": "α_A & α_M"}
 _WORDS = {"vector": "vector", "scalar": "scalar", "fixed": "value"}
-"""How the paper calls the modes."""
+"""The paper's words for the modes."""
 
 
 def _make(bench: Workbench) -> Result:
@@ -43,14 +43,14 @@ def _make(bench: Workbench) -> Result:
         ],
         notes=[
             *notes_of(bench),
-            "The numbers of factors are means over all layers. The paper prints one number for a "
-            "scalar s_u and s_ν; here they are two, of which the one on u changes nothing.",
+            "The numbers of factors are means over all layers. The paper prints one number for "
+            "scalar s_u and s_ν together; here there are two, and the one on u has no effect.",
         ],
     )
 
 
 def _changed(row: Ablation) -> str:
-    """What a row changes: scalar s_qk, s_u & s_ν."""
+    """What a row changes, such as "scalar s_qk, s_u & s_ν"."""
     by_mode: dict[str, list[str]] = {}
     for section, values in row.factors.items():
         by_mode.setdefault(_WORDS[values["mode"]], []).append(TITLES[section])

@@ -42,8 +42,8 @@ def _make(bench: Workbench) -> Result:
         [Table("conditions", "Condition numbers", columns, rows)],
         insides.figures_by_model(bench.size, models, weight_charts.conditions),
         [
-            "Of attention the median over heads, in each layer. Dotted: GPT's after its rows were "
-            "normalized (Figure 11).",
+            "For attention matrices, each layer shows the median over heads. Dotted: GPT's after "
+            "its rows were normalized (Figure 11).",
             *insides.NOTES,
         ],
     )

@@ -51,7 +51,7 @@ def _make(bench: Workbench) -> Result:
         )
     notes = [*insides.NOTES]
     if layers != list(LAYERS):
-        notes.append(f"These models have {fewest} layers: shown are {layers}, not 3 and 4.")
+        notes.append(f"These models have {fewest} layers, so {layers} are shown, not 3 and 4.")
     return Result(
         [Table("matrices", "Attention matrices, all heads together", columns, rows)],
         figures,

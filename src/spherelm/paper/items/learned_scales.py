@@ -57,10 +57,10 @@ def _make(bench: Workbench) -> Result:
         [Table("factors", "Learned factors", columns, rows)],
         weight_charts.factors(insides.several(models)).pictures,
         [
-            "The paper's means of α are those of Figure 6 (100k iterations, context not said), "
-            "those of the other factors of Table 5 (0.5B at 1k); it prints none for 1B.",
-            "A factor starts at the value of the column 'start', which is not the paper's at nano "
-            "and small: after few steps it is still near it.",
+            "The paper's means of α are from Figure 6 (100k iterations, context not stated), those "
+            "of the other factors from Table 5 (0.5B at 1k); it prints none of these for 1B.",
+            "The column 'start' is a factor's starting value, at nano and small not the paper's: "
+            "after few steps a factor is still near it.",
         ],
     )
 

@@ -16,11 +16,11 @@ from spherelm.plots.chart import Axis, Picture, Role, Series, described, slug
 SLOW = "nGPT, α at 0.1"
 ROLES: dict[str, Role] = {"GPT": "gpt", "nGPT": "ngpt", SLOW: "third"}
 SENSITIVE: tuple[Model, Context] = ("1B", "8k")
-"""Where the paper found nGPT sensitive, and stored alpha at 0.1."""
+"""Where the paper found nGPT sensitive to the rate, and stored alpha at 0.1."""
 
 
 def _series(size: Size, model: Model, context: Context) -> dict[str, list[Point]]:
-    """The curves of a panel: a run for each rate."""
+    """The curves of a panel, each with a run per rate."""
     ladder = [(rate, size.rate_budget) for rate in size.rates]
     kinds = {ARCH_NAMES[arch]: (arch, BASELINE) for arch in ARCHS}
     if (model, context) == SENSITIVE:

@@ -1,4 +1,4 @@
-"""Figure 14: perplexity on long texts, beyond the length that a model was trained at."""
+"""Figure 14: perplexity on long texts, beyond the length a model was trained at."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ _SAID = {
 SHORT = {WITHOUT: "no QK"}
 BUILT_IN = "validation text of the built-in corpus"
 BOOKS = 8
-"""Stretches of the built-in corpus that stand for books."""
+"""Stretches of the built-in corpus that stand in for books."""
 
 
 def _lengths(size: Size) -> list[int]:
-    """The paper's 1k to 32k, shorter where 1k is."""
+    """The paper's 1k to 32k, scaled down with the size's context for 1k."""
     return [n * size.contexts["1k"] // CONTEXT_TOKENS["1k"] for n in reported.LENGTHS]
 
 
@@ -86,9 +86,9 @@ def _make(bench: Workbench) -> Result:
             ),
         ],
         [
-            f"Read were {_source(bench)}, {next(iter(found.values()))['tokens']:,} tokens at every "
-            "length, the same ones; RoPE as it is.",
-            "The paper does not print its perplexities, nor the size of these models; ours are "
+            f"Measured on {_source(bench)}, on the same {next(iter(found.values()))['tokens']:,} "
+            "tokens at every length, with RoPE unchanged.",
+            "The paper prints neither its perplexities nor the size of these models; ours are "
             f"{bench.size.model_name('0.5B')}.",
         ],
     )
@@ -141,7 +141,7 @@ def _chart(
     chart = chart_of(curves)
     lines = list(chart.series)
     first, last = lines[: len(CONTEXTS)], lines[len(CONTEXTS) :]
-    if names[-1] == WITHOUT:  # six lines of nGPT are more than there are colours for
+    if names[-1] == WITHOUT:  # six lines of nGPT need more colours than there are
         pairs = zip(last, first, strict=True)
         last = [dataclasses.replace(line, role=usual.role, dotted=True) for line, usual in pairs]
     title = " and ".join(names)

@@ -56,10 +56,10 @@ def _make(bench: Workbench) -> Result:
         span,
     )
     caption = (
-        "The dashed line runs from GPT's end to where nGPT has the same loss, on a straight line "
-        "between two evaluations. nGPT's learning rate has not come down yet at that point."
+        "The dashed line runs from GPT's end to where nGPT has the same loss, interpolated between "
+        "two evaluations. At that point nGPT's learning rate has not come down yet."
         if at is not None
-        else "GPT diverged here: it has no last loss to be reached."
+        else "GPT diverged here: it has no last loss to reach."
         if ends[0] is None
         else "nGPT does not reach GPT's last loss here."
     )

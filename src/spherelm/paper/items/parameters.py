@@ -47,8 +47,8 @@ def _make(bench: Workbench) -> Result:
         tables,
         notes=[
             "Counted from the configurations, without building a model: the presets gpt-0.5b-1k, "
-            "ngpt-0.5b-1k, gpt-1b-1k and ngpt-1b-1k. The paper cuts its counts off after one "
-            "digit, not rounded.",
+            "ngpt-0.5b-1k, gpt-1b-1k and ngpt-1b-1k. The paper truncates its counts to one "
+            "decimal place instead of rounding.",
         ],
     )
 

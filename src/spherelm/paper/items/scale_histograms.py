@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROLES: tuple[Role, ...] = ("ngpt", "third", "fourth", "fifth")
 RATES = (0.5, 1.0, 2.0)
-"""Times the usual rate of the figure."""
+"""Multiples of the figure's usual rate."""
 _SAID = {
     "alpha_attn": ("right with more", "left with more", "stable", "right with more"),
     "alpha_mlp": ("right with more", "left with more", "stable", "right with more"),
@@ -27,11 +27,11 @@ _SAID = {
     "s_nu": ("left with more", "right with more", "flatter with more", "right with more"),
     "s_z": ("higher mean", "higher mean", None, "higher mean"),
 }
-"""What the paper sees by context, size, rate and tokens."""
+"""What the paper observes as context, size, rate and tokens change."""
 
 
 def _conditions(size: Size) -> dict[str, dict[str, Point]]:
-    """The four rows of the figure: what is changed, and the run of each of its values."""
+    """The four rows of the figure: what is changed, and the run for each value."""
     usual = size.histogram_rate
 
     def lr(point: Point) -> str:
@@ -84,7 +84,7 @@ def _make(bench: Workbench) -> Result:
                 numbers = all_layers.mean, all_layers.std, all_layers.median
                 rows.append([symbol, changed, value, *numbers, said])
             name = slug("histogram", first.name, changed.replace(" ", "-"))
-            caption = f"The paper: {said}." if said else "The paper says nothing of it."
+            caption = f"The paper: {said}." if said else "The paper does not comment on it."
             curves = [
                 (value, role, each.all_layers)
                 for role, (value, each) in zip(ROLES, found.items(), strict=False)
@@ -96,8 +96,8 @@ def _make(bench: Workbench) -> Result:
         [Table("factors", "Learned factors of all layers together", columns, rows)],
         shown,
         [
-            f"What is not changed is as in the run {usual.id}.",
-            "The paper prints the distributions as pictures alone.",
+            f"Everything else is as in the run {usual.id}.",
+            "The paper shows the distributions only as pictures.",
         ],
     )
 

@@ -1,4 +1,4 @@
-"""Appendix 'Time cost per step': a training step of nGPT beside one of GPT."""
+"""Appendix 'Time cost per step': the time of a training step, nGPT's beside GPT's."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def _make(bench: Workbench) -> Result:
     return Result(
         [Table("step-time", "A training step", columns, rows)],
         notes=[
-            f"Medians of 20 steps, GPT and nGPT by turns in one process, with no runs of ours "
+            f"Medians of 20 steps, GPT and nGPT taking turns in one process, with none of our runs "
             f"beside it: {made_with}.",
             "A step is forward, backward, clipping and optimizer on one device; the paper's is "
-            "of 64 A100 with an internal library whose norms are not fused for nGPT. It prints no "
+            "for 64 A100 with an internal library whose norms are not fused for nGPT. It prints no "
             "number for 1k.",
         ],
     )

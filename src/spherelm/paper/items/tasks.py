@@ -27,14 +27,14 @@ def _make(bench: Workbench) -> Result:
         found[point] = known | {AVERAGE: average(known)}
     notes = [
         f"The questions are from {source_of(bench)}.",
-        "The paper's scores are pictures, not numbers, but for the average of nGPT of 0.5B at 1k "
+        "The paper shows its scores as pictures, except for the average of the 0.5B nGPT at 1k "
         "after 100k iterations (Tables 4 to 6). WMT14 fr-en is BLEU with five examples in the "
-        "prompt (Figure 10), all others accuracy without any.",
+        "prompt (Figure 10); the others are accuracy without any.",
     ]
     if bench.tasks is None:
         notes.append(
-            "With ten questions a task these scores say nothing about a model; they show that "
-            "the way from models to this page works."
+            "With ten questions per task these scores say nothing about a model; they show that "
+            "everything from the model to this page works."
         )
     return Result(
         [_table(bench, context, found) for context in FIGURES],

@@ -1,4 +1,4 @@
-"""Figure 2: the loss at the end of runs of different budgets, and the speed-up read off it."""
+"""Figure 2: the final loss of runs with different budgets, and the speed-up derived from it."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def _make(bench: Workbench) -> Result:
         [Picture(_chart(bench, model, context, ends), _CAPTION) for model, context, ends in panels],
         [
             "The speed-up is the tokens that GPT needs for the loss at which nGPT ends, by a law "
-            "E + A·D^−b fitted to the ends of GPT's finished runs, over nGPT's tokens. One seed a "
-            "run, so small differences are not to be believed. The median is of the budgets that "
-            "have one: where nGPT diverged, or ended too far below GPT's runs or above them, there "
-            "is none, and the row says which.",
-            "Of its final losses the paper prints one, in its ablation tables, and of its budgets "
-            "100k and 200k iterations; 25k and 50k are ours.",
+            "E + A·D^−b fitted to the ends of GPT's finished runs, divided by nGPT's tokens. There "
+            "is one seed per run, so do not trust small differences. The median is over the "
+            "budgets that have a speed-up: there is none where nGPT diverged, or ended too far "
+            "below or above GPT's runs, and the row says which.",
+            "The paper prints one of its final losses, in its ablation tables, and two of its "
+            "budgets, 100k and 200k iterations; 25k and 50k are ours.",
         ],
     )
 
@@ -85,7 +85,7 @@ _SUMMARY = [
     Column("speed-up, about", "×", "paper", digits=0),
 ]
 _DIVERGED: list[Cell] = [None, None, "nGPT diverged"]
-_CAPTION = "Each point is the end of a run of its own, with its learning rate come down to zero."
+_CAPTION = "Each point is the end of a separate run whose learning rate has come down to zero."
 
 
 def _summary(
@@ -104,7 +104,7 @@ def _summary(
 
 
 def _ends(bench: Workbench, model: Model, context: Context) -> dict[Arch, dict[int, float]]:
-    """By architecture: the loss at the end of each budget of tokens; what diverged is left out."""
+    """By architecture: the final loss for each budget in tokens; diverged runs are left out."""
     runs = {
         arch: [bench.record(Point(arch, model, context, budget)) for budget in BUDGETS]
         for arch in ARCHS
@@ -116,7 +116,7 @@ def _ends(bench: Workbench, model: Model, context: Context) -> dict[Arch, dict[i
 
 
 def _factor(found: fit.Factor | None, gpt: Mapping[int, float], loss: float) -> list[Cell]:
-    """Tokens that GPT needs for nGPT's `loss`, the speed-up, and where on GPT's curve that is."""
+    """The tokens GPT needs for nGPT's `loss`, the speed-up, and where on GPT's curve they lie."""
     if found is None:
         if len(gpt) > 1 and loss < min(gpt.values()):
             return [None, None, "too far beyond GPT's runs: nGPT is ahead"]

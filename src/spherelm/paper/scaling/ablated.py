@@ -1,4 +1,4 @@
-"""The paper's three tables of ablations, of the study's runs."""
+"""The paper's three tables of ablations, made from the study's runs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DESIGN = {"no-qk-norm": "no QK-norm", "slerp": "SLERP in place of LERP"}
 
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
-    """Those that have rows, for each setting that was ablated."""
+    """The tables that have rows, for each setting that was ablated."""
     settings: dict[str, dict[str, dict[int, Record]]] = {}
     for record in records:
         setting, variant = setting_of(record.id)
@@ -83,7 +83,7 @@ def _rows(
 
 
 def _title(row: Ablation, model: ModelConfig) -> str:
-    """What a row changes, with the values that this model has."""
+    """What a row changes, with this model's values."""
     told = []
     for column, values in row.factors.items():
         scale = model.resolve_scale(COLUMNS[column][0])

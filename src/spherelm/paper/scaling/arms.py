@@ -1,6 +1,6 @@
-"""The arms of the study: ways to train its models, and recipes that change one thing of an arm.
+"""The arms of the study: ways to train its models, and recipes that change one thing about an arm.
 
-Whatever is not nGPT's alone (Muon, tied embeddings, rates by kind) is offered to baselines, too.
+Whatever is not specific to nGPT (Muon, tied embeddings, rates by kind) is also tried on baselines.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ class Arm:
 
     title: str
     lr: float
-    """The rate that its points have unless they say otherwise."""
+    """The default learning rate of its points."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     """What differs from the plain model of its architecture, by dotted names."""
     ngpt: bool = False
     base: str = ""
-    """The arm that it is one change of; the main ones are none."""
+    """The arm that this one changes; empty for main arms."""
     compared: bool = True
-    """Whether it has factors and curves of its own, beside its losses."""
+    """Whether it gets factors and curves of its own, besides its losses."""
 
 
 _QK = {"model.gpt_qk_norm": True}
@@ -38,7 +38,7 @@ _PLAIN: dict[str, Arm] = {
     "ngpt-muon": Arm("nGPT, Muon", 8e-3, _MUON, ngpt=True),
 }
 MAIN = tuple(_PLAIN)
-"""Arms that are compared from the first; the others are recipes, mostly tried at one budget."""
+"""Arms that are always compared; the others are recipes, mostly tried at one budget."""
 BOTH = ("ngpt", "gpt")
 LEADERS = (*BOTH, "ngpt-muon", "gpt-qk-muon")
 """Plain, and the best of each kind."""
@@ -46,12 +46,12 @@ LEADERS = (*BOTH, "ngpt-muon", "gpt-qk-muon")
 
 @dataclass(frozen=True)
 class Recipe:
-    """One change of an arm that makes an arm of its own."""
+    """One change that turns an arm into a new one."""
 
     title: str
     fields: Mapping[str, Any]
     of: tuple[str, ...]
-    """The arms that are given it."""
+    """The arms it is applied to."""
     compared: bool = True
     """As `Arm.compared`."""
 

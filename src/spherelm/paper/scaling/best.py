@@ -26,7 +26,7 @@ class Best:
 
     @property
     def key(self) -> tuple[str, str, int, int]:
-        """Where it is in `settings`."""
+        """Its key in `settings`."""
         return self.arm, self.size, self.context, self.tokens
 
     @property
@@ -44,11 +44,11 @@ def places(bests: Sequence[Best]) -> list[tuple[str, int]]:
 
 
 def _best(tried: Sequence[Sequence[Record]], noise: Noise | None) -> Sequence[Record]:
-    """Of settings with several seeds each the best one, on the seeds that all of them have; but one
-    with more seeds where no more than chance is between the two.
+    """The best setting by mean loss over the seeds that all have; one with more seeds is preferred
+    if the difference is within chance.
 
-    One lucky run must not win against the mean of three, nor a mean of three for one lucky run of
-    them: settings with as many seeds are compared on all that they share.
+    One lucky run must not beat the mean of three, nor a mean of three win because of one lucky run:
+    settings with equally many seeds are compared on all the seeds they share.
     """
     losses, seeds = _losses(tried)
     chance = 0.0 if noise is None else noise.below(max(1, seeds))
@@ -60,8 +60,8 @@ def _best(tried: Sequence[Sequence[Record]], noise: Noise | None) -> Sequence[Re
 
 
 def _losses(tried: Sequence[Sequence[Record]]) -> tuple[list[float], int]:
-    """The mean of each setting over the seeds that all of them have, and how many these are; over
-    its own, where there are none."""
+    """The mean of each setting over the seeds that all have, or over its own if they share none;
+    and the number of shared seeds."""
     shared = set.intersection(*({r.config.train.seed for r in runs} for runs in tried))
     alike = (
         [r.loss for r in runs if r.config.train.seed in shared or not shared] for runs in tried
@@ -70,10 +70,10 @@ def _losses(tried: Sequence[Sequence[Record]]) -> tuple[list[float], int]:
 
 
 def best_settings(records: Sequence[Record], noises: Noises) -> list[Best]:
-    """For each arm that is compared, context and budget, its best setting with all seeds of it.
+    """The best setting, with all its seeds, of each compared arm at each size, context and budget.
 
-    These are the arms of `MAIN`, and the recipes that were run with two budgets at some size and
-    context, which are then taken at all of them. One budget is a loss, but no curve.
+    Compared are the arms of `MAIN`, and recipes that were run with two budgets at some size and
+    context (those are then included everywhere), since one budget gives a loss but no curve.
     """
     found = [
         Best(*key, tuple(_best(runs, noises.get(key[1:3]))))

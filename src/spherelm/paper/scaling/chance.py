@@ -1,9 +1,9 @@
-"""What chance alone does: seeds of one setting differ, too, and so do two settings.
+"""How much losses differ by chance alone, over seeds of one setting.
 
-All arms of a size and context are taken to have one spread over seeds, from every setting of theirs
-that was run with several: few were, and three seeds alone say little of their own. At a size and
-context where none was, the spread of all that were stands in: an interval that may be too narrow
-says more than a lone number, which reads as if it were certain.
+All arms of a size and context are assumed to have the same spread over seeds, pooled from all their
+settings with several seeds: those are few, and three seeds alone say little about a spread. A size
+and context without any borrows the spread of all others: an interval that may be too narrow says
+more than a lone number, which would look certain.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
 Runs = Mapping[int, Record]
-"""Of one setting, by their seeds."""
+"""The runs of one setting, by seed."""
 Noises = Mapping[tuple[str, int], Noise]
 """By size and context; empty where no setting of the study has several seeds."""
 
@@ -30,7 +30,7 @@ BY_CHANCE = (
 
 
 def noises(records: Sequence[Record]) -> dict[tuple[str, int], Noise]:
-    """What the seeds of all arms tell of chance."""
+    """The spread over seeds at each size and context, pooled over all arms."""
     groups = _groups(records)
     of_all = Noise.of(losses for group in groups.values() for losses in group)
     if of_all is None:
@@ -47,7 +47,7 @@ def _groups(records: Sequence[Record]) -> dict[tuple[str, int], list[list[float]
 
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
-    """The settings with several seeds, and the spread of all."""
+    """The settings with several seeds, and their pooled spread."""
     every = [runs for each in settings(records).values() for runs in each if len(runs) > 1]
     if not every:
         return
@@ -81,8 +81,8 @@ def _row(runs: Sequence[Record]) -> list[str]:
 
 
 def cells(changed: Runs, unchanged: Runs, noise: Noise | None) -> list[str]:
-    """The cells of `COLUMNS`, of the seeds that both have: so loss and difference are of the same
-    runs."""
+    """The cells of `COLUMNS`, over the seeds that both have, so that loss and difference are of the
+    same runs."""
     shared = sorted(changed.keys() & unchanged.keys())
     loss = statistics.fmean(changed[seed].loss for seed in shared or changed)
     if not shared:

@@ -1,4 +1,4 @@
-"""What schedules, recipes and other values give: each against the same run without it."""
+"""The effect of schedules, recipes and other values, each against the same run without it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
 Settings = Mapping[str, dict[int, Record]]
-"""Runs by seed, by what their names have in common."""
+"""By the part of their names that seeds share, the runs by seed."""
 
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
-    """One table, where a change was run and the same without it."""
+    """One table, with a row for each change that was run both with and without it."""
     settings: dict[str, dict[int, Record]] = {}
     for record in records:
         name, variant = setting_of(record.id)
@@ -53,8 +53,8 @@ def _rows(settings: Settings, noises: Noises) -> Iterator[list[str]]:
 
 
 def unchanged(point: Point) -> Iterator[Point]:
-    """The points that a point is a change of, the smallest change first; none for arms, rates and
-    the paper's ablations."""
+    """The points that a point can be compared with as a change, the nearest first; none for arms,
+    rates and the paper's ablations."""
     if point.variant:
         return
     if base := ARMS[point.arm].base:
@@ -67,6 +67,6 @@ def unchanged(point: Point) -> Iterator[Point]:
 
 
 def _place(runs: Mapping[int, Record]) -> tuple[bool, str, bool, int, int, bool]:
-    """All changes of GPT at a budget, then all of nGPT."""
+    """A sort key: all changes of GPT at a budget, then all of nGPT."""
     run = next(iter(runs.values()))
     return *place_of(run.config), run.tokens, run.config.model.arch == "ngpt"

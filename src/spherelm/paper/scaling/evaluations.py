@@ -1,13 +1,13 @@
 """What `spherelm eval` found for runs of the study: tasks, other texts, length of context.
 
-The folder data/evaluations of the results holds what the three verbs print with --json, as it is:
+The folder data/evaluations of the results holds the output of these commands, unchanged:
 
     tasks.json, tasks-2.json, ...      spherelm eval tasks RUNS --json
     texts.json, texts-2.json, ...      spherelm eval RUNS --text TEXTS --json
     length.json, length-2.json, ...    spherelm eval length RUNS --books BOOKS --json
 
-A run's folder has the name of its record. What a later file measures again takes the place of what
-an earlier one has.
+A run's folder has the name of its record. Measurements in a later file replace those in an earlier
+one.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What is known of one run."""
+    """All evaluations of one run."""
 
     run: Record
     tasks: dict[str, Accuracy] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class Evaluated:
 
     @property
     def average(self) -> Accuracy | None:
-        """Over the five tasks, where all were asked; the errors of tasks are independent."""
+        """The mean over the five tasks, if all were asked, with their errors independent."""
         value = average_of({name: found.value for name, found in self.tasks.items()})
         if value is None:
             return None
@@ -93,7 +93,7 @@ def read(results: Path, known: Sequence[Record]) -> list[Evaluated]:
 
 
 def _of(run: str, found: Mapping[str, Evaluated]) -> Evaluated:
-    """A run may be named by its folder, or by a checkpoint inside of it."""
+    """Find a run, which may be named by its folder or by a checkpoint inside it."""
     for part in reversed(Path(run).parts):
         if part in found:
             return found[part]
@@ -140,7 +140,7 @@ def _lengths(values: Any) -> Iterator[Entry[int, float]]:
 
 
 def task_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
-    """The accuracy of those that have answered tasks."""
+    """The accuracy of the runs that were evaluated on tasks."""
     found = [each for each in evaluated if each.tasks]
     if not found:
         return
@@ -172,7 +172,7 @@ def _number(value: float | None, digits: str) -> str:
 
 
 def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
-    """Perplexity by length of context, of those that have it."""
+    """Perplexity by length of context, of the runs that have it."""
     found = [each for each in evaluated if each.lengths]
     if not found:
         return
@@ -189,8 +189,8 @@ def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
 
 
 def length_charts(found: Sequence[Evaluated]) -> list[Chart]:
-    """For each model and context of training: of each arm the run of most tokens, and of those the
-    one that ends lowest."""
+    """For each model and training context, a chart with the longest run of each arm; among equally
+    long ones, the one with the lowest final loss."""
     charts: dict[tuple[str, int], dict[str, Evaluated]] = {}
     for each in sorted(found, key=lambda each: (each.run.tokens, -each.run.loss)):
         run = each.run.config

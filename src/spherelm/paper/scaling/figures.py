@@ -16,12 +16,12 @@ from spherelm.plots.chart import Axis, Chart, Role, Series, Span
 Points = Sequence[tuple[float, float]]
 
 _ROLES: tuple[Role, ...] = ("gpt", "third", "fifth", "sixth", "ngpt", "fourth")
-"""Colours of the arms of `MAIN`; recipes have those of their kind again, and are dotted."""
+"""Colours of the arms of `MAIN`; a recipe has the colour of the arm it changes, and is dotted."""
 
 
 def figures(records: Sequence[Record]) -> list[Chart]:
-    """For each model and context: final loss over tokens of every arm, where there are several
-    budgets, with the tokens that nGPT does not need; and the curves of the last."""
+    """For each model and context: every arm's final loss over tokens, if there are several budgets,
+    with the tokens that nGPT saves; and the training curves of the largest budget."""
     ends = Ends.of(records)
     found = []
     for size, context in places(ends.bests):
@@ -48,13 +48,13 @@ def budgets_axis(budgets: Iterable[int]) -> Axis:
 
 
 def named(size: str, context: int) -> tuple[str, str]:
-    """What a picture of a model and context is of, and the end of its file's name."""
+    """The title and the file name's end for a picture of a model and context."""
     what, name = f"{thousands(context)} context", thousands(context)
     return (what, name) if size == SMALL else (f"{size}, {what}", f"{size}-{name}")
 
 
 def lines(points: Mapping[str, Points]) -> list[Series]:
-    """A curve for each arm, in its colour; a recipe's follows that of the arm that it changes."""
+    """A curve for each arm, in its colour; a recipe comes after the arm it changes."""
     order = {arm: number for number, arm in enumerate(ARMS)}
     return [
         Series(
@@ -71,7 +71,7 @@ def lines(points: Mapping[str, Points]) -> list[Series]:
 
 
 def _role(arm: str) -> Role:
-    """A recipe has the colour of the arm that it changes."""
+    """The colour of an arm; a recipe has that of the arm it changes."""
     return dict(zip(MAIN, _ROLES, strict=True))[ARMS[arm].base or arm]
 
 
@@ -83,8 +83,8 @@ def _losses(name: str, title: str, x: Axis, losses: Mapping[str, Points]) -> Cha
 
 
 def _with_span(chart: Chart, found: Answer | None) -> Chart:
-    """With what the best nGPT needs of GPT's tokens, where its own runs tell it, and of the best
-    baseline's: the first alone would promise more than there is."""
+    """Add the share of GPT's tokens that the best nGPT needs, unless it is extrapolated, and the
+    share of the best baseline's, because the first alone would promise too much."""
     if found is None:
         return chart
     needed, reading = found.of_gpt, found.of_gpt.reading
@@ -99,5 +99,5 @@ def _with_span(chart: Chart, found: Answer | None) -> Chart:
 
 
 def _late(run: Record) -> Points:
-    """The curve after a fifth of the run: what comes before would press the rest flat."""
+    """The curve after the first fifth of the run, which would flatten the rest."""
     return [(tokens / 1e6, loss) for tokens, loss in run.curve if tokens > 0.2 * run.tokens]

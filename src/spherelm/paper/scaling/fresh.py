@@ -1,8 +1,8 @@
-"""The same question asked of seeds that chose nothing, as Markdown.
+"""The comparison repeated with only those seeds that took no part in choosing, as Markdown.
 
-The setting that ends lowest at a seed is not only good, it was also lucky there: a mean with that
-seed in it is too low, the more so the more settings an arm was given. A seed with which no other
-setting of the arm was run at that budget took no part in the choice.
+The setting that ends lowest at a seed is not only good but was also lucky there: a mean that
+includes that seed is too low, the more so the more settings an arm was given. A seed took no part
+in the choice if no other setting of the arm was run with it at that budget.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _COLUMNS = ("model", "context", "tokens", "baseline", "loss", "arm", "seeds", *c
 
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
-    """One table, where a baseline and an nGPT have such seeds in common."""
+    """One table of the baselines and nGPTs that have such seeds in common."""
     ends = Ends.of(records)
     every = settings(records)
     chosen = {best.key for best in ends.bests if len(every[best.key]) > 1}
@@ -42,8 +42,8 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
 
 
 def chosen_by_others(bests: Sequence[Best], records: Sequence[Record]) -> Iterator[Best]:
-    """The best settings with those of their seeds alone that no other setting of the arm has: all
-    of them where there was no other to choose from; without such seeds, none."""
+    """The best settings, each with only the seeds that no other setting of its arm has: all seeds
+    if it was the only setting. Settings without such seeds are left out."""
     every = settings(records)
     for best in bests:
         ours = {run.id for run in best.runs}
@@ -55,7 +55,7 @@ def chosen_by_others(bests: Sequence[Best], records: Sequence[Record]) -> Iterat
 
 
 def _pairs(fresh: Sequence[Best]) -> Iterator[tuple[Best, Best]]:
-    """Every baseline with every nGPT of its size, context and budget."""
+    """Every baseline paired with every nGPT of the same size, context and budget."""
     for where in places(fresh):
         here = [best for best in fresh if (best.size, best.context) == where]
         for end in (best for best in here if not ARMS[best.arm].ngpt):

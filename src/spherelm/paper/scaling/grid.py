@@ -1,7 +1,7 @@
-"""Which runs the study is made of, as data: the most informative ones first.
+"""The runs that make up the study, as data, the most informative first.
 
-Whatever is not nGPT's alone (schedules, beta2, momentum, the final rate) is offered to the
-baselines, too, and each arm is tuned by as many runs as every other.
+Whatever is not specific to nGPT (schedules, beta2, momentum, the final rate) is also tried on the
+baselines, and every arm is tuned with equally many runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spherelm.paper.scaling.arms import ARMS, BOTH, LEADERS, MAIN
 from spherelm.paper.scaling.point import Point
 
 EARLIER = {"ngpt": 8e-3, "gpt": 2e-3}
-"""Rates at which schedules and eight bits were compared; GPT's has since been found too low."""
+"""Rates at which schedules and fp8 were compared; GPT's later turned out to be too low."""
 SCHEDULES: tuple[Schedule, ...] = ("linear", "log", "wsd", "cosine")
 _GPT_LADDERS = {"init": (0.45, 2.0), "warmup": (0.05, 0.2), "decay": (0.03, 0.3)}
 _NGPT_LADDERS = {"s_z": (5.0, 20.0), "alpha": (0.5, 2.0), "warmup": (0.05, 0.1)}
@@ -36,27 +36,27 @@ _AROUND = {
 }
 """At 184M tokens, beside an arm's own rate and half of it: others near the better one."""
 _QUICK = (("momentum", 0.9),)
-"""What helped most at 46M tokens, GPT's best baseline above all."""
+"""The change that helped most at 46M tokens, above all for GPT's best baseline."""
 _TOGETHER = {
     "ngpt-muon": (("momentum", 0.9), ("warmup", 0.05)),
     "gpt-qk-muon": (("momentum", 0.9), ("init", 0.45)),
     "ngpt": (("beta2", 0.99), ("warmup", 0.05)),
     "gpt": (("beta2", 0.99), ("init", 0.45)),
 }
-"""Two values at once, of each arm."""
+"""For each arm, two values changed at once."""
 _FROM = {"gpt-qk-muon": _QUICK}
-"""What values are added to that are tried at 92M tokens, and rates of kinds; the other arms have
-their own."""
+"""What an arm already changes when values at 92M tokens, and rates of kinds, are tried on top; the
+other arms start from their own values."""
 
 
 _KINDS = ("E_input", "E_output", "factors")
-"""Kinds of parameters that may want a rate of their own, beside the matrices of the blocks."""
+"""Kinds of parameters, besides the blocks' matrices, that may benefit from a rate of their own."""
 
 
 def _kinds() -> list[Point]:
-    """Rates of kinds of parameters: at 46M tokens far below the arm's own, and above it. With more
-    the higher one of E_input, the only one that helped there, and the lower one of the factors,
-    which alone cost nGPT nothing, and whose doubled rate was what made it end high."""
+    """Rates of kinds of parameters: at 46M tokens a quarter and twice the arm's own. At 92M and
+    184M the higher one of E_input, the only one that helped, and the lower one of the factors:
+    the only one that cost nGPT nothing, while doubling it was what raised the loss."""
     tried = [(46, kind, share) for kind in _KINDS for share in (0.25, 2.0)]
     longer = [(m, *of) for of in (("E_input", 2.0), ("factors", 0.25)) for m in (92, 184)]
     return [
@@ -67,8 +67,8 @@ def _kinds() -> list[Point]:
 
 
 def ladders(arm: str) -> Mapping[str, tuple[float, float]]:
-    """The neighbours of an arm's own values, as many for each arm. A deviation of 0.45/sqrt(512) is
-    the paper's 0.02."""
+    """The neighbours of an arm's own values, equally many for each arm. A deviation of
+    0.45/sqrt(512) is the paper's 0.02."""
     muon = ARMS[arm].fields.get("optim.algorithm") == "muon"
     optimizer = {"momentum": (0.9, 0.98)} if muon else {"beta2": (0.9, 0.99)}
     return (_NGPT_LADDERS if ARMS[arm].ngpt else _GPT_LADDERS) | optimizer
@@ -80,9 +80,9 @@ BEST_AT_92 = (
     Point("gpt", 92, tuned=(("decay", 0.3),)),
     Point("ngpt", 92),
 )
-"""Of each arm, by seed 0 so far."""
+"""The best of each arm by seed 0 so far."""
 SEEDED = (Point("ngpt-muon", 92), *BEST_AT_92[1:])
-"""Of each arm what has three seeds at 92M tokens: what other contexts and the larger model take."""
+"""For each arm a setting with three seeds at 92M tokens, used at other contexts and sizes, too."""
 
 
 BEST_AT_184 = (
@@ -91,14 +91,14 @@ BEST_AT_184 = (
     Point("gpt", 184, lr=_LONG["gpt"], tuned=(("decay", 0.3),)),
     Point("ngpt", 184, lr=_LONG["ngpt"]),
 )
-"""Of each arm; GPT with the decay that helped it at 92M and 368M."""
+"""The best of each arm; GPT with the decay that helped it at 92M and 368M."""
 
 
 _RATES = {
     "ngpt-muon": ((5.66e-3, None), (16e-3, 8e-3), (8e-3, 16e-3)),
     "gpt-qk-muon": ((16e-3, None), (16e-3, 8e-3), (32e-3, None)),
 }
-"""At 92M tokens: AdamW's and Muon's."""
+"""At 92M tokens: (AdamW's rate, Muon's rate)."""
 
 
 def _descent() -> list[Point]:
@@ -122,8 +122,8 @@ def _descent() -> list[Point]:
 
 
 def _best_baseline() -> list[Point]:
-    """What became the best baseline only with the recipe that helped it: neighbours of its rates,
-    and at 92M tokens of its own values, as many as nGPT with Muon has."""
+    """Neighbours of the rates and, at 92M tokens, of the other values of the arm that became the
+    best baseline only through a recipe (tied embeddings); equally many as for nGPT with Muon."""
     best = _tied(BEST_AT_92[1])
     kinds = (("E_input", 0.25), ("E_input", 2.0), ("factors", 0.25))
     return [
@@ -144,9 +144,8 @@ def _best_baseline() -> list[Point]:
 
 
 def _queue() -> list[Point]:
-    """What each arm and schedule gives; what was best so far in longer runs and with more seeds;
-    rates and tuned values; then other contexts, recipes, the paper's ablations, eight-bit products,
-    and the larger model."""
+    """Each arm and schedule; the best so far in longer runs and with more seeds; rates and tuned
+    values; then other contexts, recipes, the paper's ablations, fp8, and the larger model."""
     arms = [
         *(Point(arm, 92) for arm in MAIN),
         *(Point(arm, 46, schedule, lr=lr) for schedule in SCHEDULES for arm, lr in EARLIER.items()),
@@ -174,12 +173,12 @@ def _queue() -> list[Point]:
         *(Point(arm, 46, tuned=values) for arm, values in _TOGETHER.items()),
         *_descent(),
     ]
-    # What was best at 92M tokens, and what helped most at 46M, in longer runs.
+    # Longer runs of what was best at 92M tokens, and of what helped most at 46M.
     carried = [
         *(dataclasses.replace(p, millions=m, seed=0) for m in (184, 368) for p in BEST_AT_92),
         *(Point(arm, m, lr=_LONG[arm], tuned=_QUICK) for m in (184, 368) for arm in LEADERS[2:]),
     ]
-    # A high rate that falls early: what a longer run may want where rows do not grow.
+    # A high rate that falls early, which may suit longer runs if rows do not grow.
     early = [Point(arm, 184, "log", log_rho=rho) for rho in (0.3, 1.0) for arm in LEADERS]
     longest = [Point(arm, 368, lr=part * _LONG[arm]) for part in (1, 1 / 2, 2) for arm in LEADERS]
     seeds = [
@@ -188,7 +187,7 @@ def _queue() -> list[Point]:
         *(dataclasses.replace(point, seed=seed) for seed in (1, 2) for point in BEST_AT_92),
         *(dataclasses.replace(point, seed=seed) for seed in (1, 2) for point in BEST_AT_184),
     ]
-    # GPT also with a decay of 0.1, as the paper's items have it, and nGPT with one more rate.
+    # GPT also with a decay of 0.1, as in the paper's items, and nGPT with one more rate.
     contexts = [
         dataclasses.replace(point, context=context, millions=tokens)
         for points in (SEEDED, (Point("gpt", 92), Point("ngpt", 92, lr=4e-3)))
@@ -198,7 +197,8 @@ def _queue() -> list[Point]:
     recipes = [
         *(Point(name, 46) for name, arm in ARMS.items() if arm.base and arm.compared),
         *(Point(arm, 46, tuned=(("final", 0.1),)) for arm in LEADERS),
-        # The one recipe that helped at 46M tokens, the best baseline alone, with what is best else.
+        # The only recipe that helped at 46M tokens (and only the best baseline), with the best
+        # other settings.
         *(
             _tied(dataclasses.replace(point, seed=seed))
             for seed in range(3)
@@ -206,7 +206,7 @@ def _queue() -> list[Point]:
         ),
         # The same at 46M tokens with the momentum and the rates that helped the untied one.
         *(Point("gpt-qk-muon-tied", 46, lr=lr, tuned=_QUICK) for lr in (8e-3, 16e-3)),
-        # And where the arms without it were run: at the largest budget, and in other contexts.
+        # And wherever the untied arms were run: at the largest budget, and at other contexts.
         *(_tied(dataclasses.replace(point, millions=368)) for point in BEST_AT_184[:2]),
         *(
             _tied(dataclasses.replace(point, context=context))
@@ -215,7 +215,7 @@ def _queue() -> list[Point]:
         ),
         *_best_baseline(),
     ]
-    # nuGPT's claim: the best rate of one width is that of others.
+    # nuGPT's claim: the best rate is the same for all widths.
     widths = [
         Point(arm, 46, lr=lr, size=size)
         for size in ("8x256", "8x1024")
@@ -233,7 +233,7 @@ def _queue() -> list[Point]:
         for seed in range(3)
         for arm, lr in EARLIER.items()
     ]
-    # A wider model takes lower rates: by half a doubling, about 512/768, for every arm.
+    # A wider model needs lower rates: for every arm by 1/sqrt(2), about 512/768.
     larger = [
         dataclasses.replace(
             point, size="12x768", millions=tokens, lr=float(f"{point.peak / math.sqrt(2):.3g}")
@@ -253,12 +253,12 @@ def _tied(point: Point) -> Point:
 
 
 def rates_around(lr: float) -> tuple[float, float]:
-    """The neighbours of a rate: the optimum must lie inside what was tried."""
+    """The neighbours of a rate, which show whether it is an optimum."""
     return lr / 2, lr * 2
 
 
 GRID: tuple[Point, ...] = tuple(_queue())
-"""Every run, in the order in which they are made."""
+"""Every run, in the order of training."""
 
 
 def chosen(patterns: str) -> list[Point]:

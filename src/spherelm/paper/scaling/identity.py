@@ -1,4 +1,4 @@
-"""What a run of the study is: its arm, the size of its model, its place in tables, its setting."""
+"""Identify a run of the study: its arm, the size of its model, its place in tables, its setting."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def arm_of(run: RunConfig) -> str:
 
 
 def setting_of(name: str) -> tuple[str, str]:
-    """Of a run's name: what its seeds have in common, and what it changes in its arm's model, as
-    `Point.variant`; mostly nothing."""
+    """Split a run's name into the part that its seeds share and its `Point.variant`, which is
+    mostly empty."""
     found = re.fullmatch(r"(.*)-s\d+(?:-(.+))?", name)
     return (name, "") if found is None else (found[1], found[2] or "")
 
@@ -44,7 +44,7 @@ def size_of(run: RunConfig) -> str:
 
 
 def place(size: str, context: int) -> tuple[bool, str, bool, int]:
-    """To sort by size and context, the study's own first."""
+    """A key that sorts by size and context, the study's own first."""
     return size != SMALL, size, context != CONTEXT, context
 
 
@@ -53,7 +53,7 @@ def place_of(run: RunConfig) -> tuple[bool, str, bool, int]:
 
 
 def settings(records: Sequence[Record]) -> dict[tuple[str, str, int, int], list[list[Record]]]:
-    """The settings of every arm that is compared, at each size, context and budget: their runs."""
+    """By (arm, size, context, tokens), the runs of each setting, for all compared arms."""
     found: dict[tuple[str, str, int, int], dict[str, list[Record]]] = {}
     for record in records:
         arm = arm_of(record.config)

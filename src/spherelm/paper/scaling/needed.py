@@ -1,8 +1,8 @@
 """Tokens that one arm needs for the loss at which another ends, as Markdown and for figures.
 
-It is asked both ways. What a baseline needs for the end of an nGPT may lie beyond all that the
-baseline was run with; what nGPT needs for the end of a baseline mostly lies between its own runs,
-so that nothing is extrapolated.
+The question is asked both ways. What a baseline needs for an nGPT's final loss may lie beyond all
+budgets the baseline was run with. What nGPT needs for a baseline's mostly lies between its own
+runs, so nothing is extrapolated.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
 GPT = "gpt"
-"""The baseline of the paper's kind."""
+"""The paper's kind of baseline."""
 ASKED = (SMALL, CONTEXT)
 """The size and context at which the study's two questions are asked."""
 _END = ("tokens", "loss", "seeds")
@@ -36,14 +36,14 @@ _SHARE = ("model", "context", "baseline", *_END, "arm", "it needs", "share", "90
 
 @dataclass(frozen=True)
 class Reading:
-    """What a curve says of the loss at which another run ended."""
+    """What a curve needs for the loss at which another run ended."""
 
     factor: fit.Factor
     outside: Literal["", "over", "under"] = ""
-    """"over" where the loss is below all ends of the curve, which needs more tokens than its
-    largest budget then; "under" where it is above all, and needs fewer than the smallest. `factor`
-    has the tokens of that budget, and of the interval the end that lies towards the curve, which
-    goes no further than that budget; the other end is not known."""
+    """"over" if the loss is below all ends of the curve, which then needs more tokens than its
+    largest budget; "under" if it is above all, so that it needs fewer than its smallest. `factor`
+    then holds the tokens of that budget, and only that end of the interval which is towards the
+    curve, limited to that budget; the other end is unknown."""
 
     @property
     def tokens(self) -> str:
@@ -53,12 +53,12 @@ class Reading:
         return f"{told} (extrapolated)" if self.factor.extrapolated else told
 
     def value(self, longer: float = 1.0) -> str:
-        """The factor of tokens; of seconds where a token takes the curve's `longer` times as
+        """The factor of tokens, or that of seconds if a token takes the curve `longer` times as
         long."""
         return f"{self.outside} {self.factor.value * longer:.2f}".strip()
 
     def interval(self, longer: float = 1.0) -> str:
-        """Nothing where no setting of the study has a second seed."""
+        """The 90 % interval; empty if no setting of the study has a second seed."""
         low, high = self.factor.low, self.factor.high
         if low is None or high is None:
             return ""
@@ -70,11 +70,11 @@ class Reading:
 
     @property
     def certainty(self) -> str:
-        """The interval as a table has it."""
+        """The interval as it stands in a table."""
         return self.interval() or ("-" if self.outside else "one seed")
 
     def told(self, longer: float = 1.0) -> str:
-        """The factor and, where there is more to say, its interval."""
+        """The factor, with its interval if that adds anything."""
         value, interval = self.value(longer), self.interval(longer)
         return value if interval in ("", value) else f"{value} ({interval})"
 
@@ -82,11 +82,12 @@ class Reading:
 def read_off(
     curve: fit.Losses, tokens: int, losses: Sequence[float], noise: Noise | None = None
 ) -> Reading | None:
-    """What `curve` needs for the losses that another arm has after `tokens`, as `fit.factor`.
+    """What `curve` needs for the losses that another arm has after `tokens`, as in `fit.factor`.
 
-    Where no run of `curve` is as good, that it needs more tokens than its largest has; where none
-    is as bad, fewer than its smallest. None where this leaves open which of the two needs fewer:
-    "more than half of `tokens`" may be more or less than all of them. At just `tokens` it does not.
+    If no run of `curve` is as good, it needs more tokens than its largest budget; if none is as
+    bad, fewer than its smallest. None if that would not tell which of the two needs fewer: "more
+    than half of `tokens`" may be more or fewer than all of them. (A budget of exactly `tokens`
+    does tell.)
     """
     if len(curve) < 2:
         return None
@@ -132,7 +133,7 @@ class Ends:
         return {b.tokens: b.losses for b in self.at(size, context) if b.arm == arm}
 
     def needed(self, arm: str, end: Best) -> Needed | None:
-        """What `arm` needs for the loss of `end`; None where nothing is known."""
+        """What `arm` needs for the loss of `end`; None if that is unknown."""
         curve = self.curve(arm, end.size, end.context)
         noise = self.noises.get((end.size, end.context))
         found = read_off(curve, end.tokens, end.losses, noise)
@@ -144,7 +145,7 @@ class Ends:
 
 @dataclass(frozen=True)
 class Answer:
-    """What the best nGPT needs of the tokens of GPT, and of those of the best baseline."""
+    """The share of GPT's tokens, and of the best baseline's, that the best nGPT needs."""
 
     of_gpt: Needed
     of_best: Needed
@@ -165,8 +166,8 @@ class Answer:
 
 
 def answer(ends: Ends, size: str, context: int) -> Answer | None:
-    """At the largest budget that GPT and an nGPT with a curve have; the best are those that end
-    lowest there. None where either question is open."""
+    """The answer at the largest budget shared by GPT and an nGPT with a curve; the best arms are
+    those that end lowest there. None if either part is unknown."""
     here = ends.at(size, context)
     curves = [b for b in here if ARMS[b.arm].ngpt and len(ends.curve(b.arm, size, context)) > 1]
     gpts = {b.tokens: b for b in here if b.arm == GPT}
@@ -194,13 +195,13 @@ def _told(found: Reading) -> str:
 
 
 def sentence(ends: Ends) -> Iterator[str]:
-    """The answer in one sentence, where there is one."""
+    """The answer in one sentence, if there is one."""
     if (found := answer(ends, *ASKED)) is not None:
         yield str(found)
 
 
 def shares(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
-    """What nGPT needs for the ends of baselines."""
+    """What nGPT needs for the final losses of baselines."""
     if rows := [_share_row(needed, steps) for needed in _of_baselines(ends)]:
         yield (
             "Tokens that an arm of nGPT needs for the loss at which a baseline ends, its largest "
@@ -212,7 +213,7 @@ def shares(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
 
 
 def factors(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
-    """What baselines need for the ends of nGPT, and GPT for those of other baselines."""
+    """What baselines need for the final losses of nGPT, and GPT for those of other baselines."""
     if rows := [_factor_row(needed, steps) for needed in _by_baselines(ends)]:
         yield (
             "Tokens that a baseline needs for the loss at which another arm ends, for every "
@@ -255,7 +256,7 @@ def _factor_row(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
 
 
 def _who(needed: Needed) -> tuple[str, list[str], str, list[str]]:
-    """Whose curve it is, and the model, context, arm and numbers of the end."""
+    """The curve's arm; the model and context; the arm that ended; and the numbers of its end."""
     end = needed.end
     numbers = [millions(end.tokens), f"{end.loss:.3f}", str(len(end.runs))]
     return ARMS[needed.arm].title, [end.size, thousands(end.context)], ARMS[end.arm].title, numbers

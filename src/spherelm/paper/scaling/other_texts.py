@@ -1,7 +1,7 @@
 """Other held-out text: bits per byte over tokens, and what nGPT needs for a baseline's.
 
-Of each arm and budget it is the evaluated run that ends lowest on the validation text: the other
-text must not choose.
+For each arm and budget the run shown is the evaluated one with the lowest validation loss: the
+other text must not influence the choice.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def charts(found: Sequence[Evaluated]) -> list[Chart]:
 
 
 def _names(found: Sequence[Evaluated]) -> dict[str, str]:
-    """What each text is called."""
+    """A short name for each text."""
     texts = list(dict.fromkeys(text for each in found for text in each.texts))
     return {t: s.partition(".")[0] for t, s in zip(texts, short_names(texts), strict=True)}
 
@@ -80,9 +80,9 @@ def _bits(value: float | None) -> str:
 
 
 def _curves(found: Sequence[Evaluated]) -> dict[tuple[str, int], dict[str, Curves]]:
-    """By model and context, and by text."""
+    """The curves by (model, context) and by text."""
     curves: dict[tuple[str, int], dict[str, dict[str, dict[int, float]]]] = {}
-    # The best on the validation text comes last, and stays.
+    # The best on the validation text comes last, so it overwrites the others.
     for each in sorted(found, key=lambda each: -each.run.loss):
         run = each.run.config
         if variant_of(each.run.id):

@@ -1,10 +1,10 @@
-"""The pages of the study: what people wrote, and between marks what its data alone says.
+"""The pages of the study: text written by people and, between marks, parts generated from its data.
 
     <!-- scaling: NAME -->    a section by its name, such as `steps`
-    <!-- scaling: rest -->    every section and figure that has no place of its own on a page
+    <!-- scaling: rest -->    every section and figure that has no mark of its own on a page
     <!-- scaling: end -->
 
-What stands between two marks is written again; all around them is left as it is.
+Whatever is between two marks is rewritten; everything around them is left as it is.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spherelm.plots import svg
 from spherelm.plots.chart import Chart
 
 PAGE, TABLES = "headline.md", "headline-tables.md"
-"""What was found, and every table behind it. The second may be missing."""
+"""The findings, and every table behind them. The second page may be missing."""
 REST = "rest"
 BEGIN, END = f"<!-- scaling: {REST} -->", "<!-- scaling: end -->"
 _MARKED = re.compile(
@@ -50,7 +50,7 @@ _FILLING = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=Fa
 
 @dataclass(frozen=True)
 class Section:
-    """One thing that the data says, a paragraph or table at a time."""
+    """A generated section, made of paragraphs, tables and pictures."""
 
     title: str
     parts: Sequence[str]
@@ -61,7 +61,7 @@ class Section:
 
 @dataclass(frozen=True)
 class Data:
-    """All that was measured: what the folder `data` of the results holds."""
+    """All measurements: the contents of the folder `data` of the results."""
 
     records: list[Record]
     steps: list[StepTime]
@@ -73,7 +73,7 @@ class Data:
         return cls(records, times.read(results), evaluations.read(results, records))
 
     def sections(self) -> dict[str, Section]:
-        """By their names, those of which something was measured."""
+        """The sections by name, leaving out those without measurements."""
         runs, steps, evaluated = self.records, self.steps, self.evaluated
         ends = needed.Ends.of(runs)
         every: dict[str, tuple[str, Iterator[str]]] = {
@@ -105,12 +105,12 @@ class Data:
 
 
 def _wrapped(part: str) -> str:
-    """A paragraph in lines of readable length; tables and pictures as they are."""
+    """Wrap a paragraph to a readable width; leave tables and pictures as they are."""
     return part if part.startswith(("|", "!")) else _FILLING.fill(part)
 
 
 def written(pages: Mapping[Path, str], data: Data) -> dict[Path, str]:
-    """The texts of the pages, with what stands between their marks written again."""
+    """The texts of the pages, with the parts between their marks rewritten."""
     sections = data.sections()
     named = {mark[1] for text in pages.values() for mark in _MARKED.finditer(text)}
     if not named:
@@ -136,16 +136,16 @@ def written(pages: Mapping[Path, str], data: Data) -> dict[Path, str]:
 
 
 def read_pages(results: Path) -> dict[Path, str]:
-    """Those that there are; a new one where there is none."""
+    """The existing pages, or a new one if there are none."""
     paths = [results / name for name in (PAGE, TABLES)]
     pages = {path: path.read_text() for path in paths if path.is_file()}
     return pages or {results / PAGE: f"# The study\n\n{BEGIN}\n{END}\n"}
 
 
 def redraw(results: Path) -> list[Path]:
-    """Write the tables and figures in the folder `results` again from its data.
+    """Rewrite the tables and figures in the folder `results` from its data.
 
-    Where it is the repository's own, also what `spherelm train` chooses from.
+    If it is the repository's own, also the settings that `spherelm train` chooses from.
     """
     data = Data.read(results)
     if not any(record.finished for record in data.records):

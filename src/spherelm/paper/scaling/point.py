@@ -1,7 +1,7 @@
 """One run of the study: an arm (`arms`) at a size, a context and a number of tokens.
 
-One model carries the study: 8 layers, d 512, 8 heads, 65,536 tokens a step; a larger one asks
-whether the answer holds.
+Most of the study uses one model: 8 layers, d 512, 8 heads, 65,536 tokens per step; a larger one
+checks whether the answer holds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spherelm.paper.size import Shape
 
 TOKENS_PER_STEP = 65_536
 VALIDATION_TOKENS = 400_000
-"""Of the fixed validation set: as many sequences as fit."""
+"""Tokens of the fixed validation set, which has as many sequences as fit."""
 VOCABULARY = 16_384
 WARMUP_SHARE = 0.1
 """GPT's linear warmup; nGPT has none."""
@@ -51,8 +51,8 @@ TUNED = {
     "factors": "optim.factor_lr",
 }
 """Values that points change one at a time, each in the unit of `measured.settings`: the deviation
-in 1/sqrt(d_model), the warmup in steps of the run, the final rate and those of kinds of parameters
-in the highest, alpha (both of them) in 1/n_layers."""
+in 1/sqrt(d_model), the warmup as a share of the run's steps, the final rate and those of kinds of
+parameters as multiples of the highest rate, alpha (both of them) in 1/n_layers."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +72,9 @@ class Point:
     seed: int = 0
     size: str = SMALL
     tuned: tuple[tuple[str, float], ...] = ()
-    """Values other than the arm's own, by their names in `TUNED`."""
+    """Values that replace the arm's own, by their names in `TUNED`."""
     variant: str = ""
-    """A row of the paper's ablations (`paper.ablations`), of an arm of nGPT; mostly none."""
+    """A row of the paper's ablations (`paper.ablations`), for an nGPT arm; mostly empty."""
 
     @property
     def peak(self) -> float:
@@ -82,7 +82,7 @@ class Point:
 
     @property
     def id(self) -> str:
-        """The name of the run's folder: all that distinguishes it."""
+        """The name of the run's folder, containing everything that distinguishes it."""
         size = [] if self.size == SMALL else [self.size]
         words = [self.arm, *size, f"{self.context // 1024}k", f"{self.millions}m", self.schedule]
         words.append(f"lr{self.peak:g}")
@@ -99,7 +99,7 @@ class Point:
         return round(self.millions * 1e6 / TOKENS_PER_STEP)
 
     def config(self) -> RunConfig:
-        """The whole run, but for the folder of its data."""
+        """The whole configuration, except for the data folder."""
         arm, shape, steps = ARMS[self.arm], SHAPES[self.size], self.steps
         alpha = ScaleConfig(init=1 / shape.layers) if arm.ngpt else ScaleConfig()
         sequences = TOKENS_PER_STEP // self.context
@@ -145,12 +145,12 @@ class Point:
         return dataclasses.replace(run, model=ablate(run.model, self.variant))
 
     def job(self, rehearse: bool = False) -> Job:
-        """What `paper.runner` trains; to rehearse, at a tiny size."""
+        """The job for `paper.runner`; at a tiny size to rehearse."""
         return Job(self.id, rehearsed(self.config()) if rehearse else self.config())
 
 
 def _fields(name: str, value: float, run: RunConfig) -> list[tuple[str, float]]:
-    """The fields of a tuned value, as they are in `run`."""
+    """The config fields that a tuned value sets, converted to the units of `run`."""
     dotted = TUNED[name]
     own = value * unit(dotted, run)
     if name == "warmup":
@@ -159,7 +159,7 @@ def _fields(name: str, value: float, run: RunConfig) -> list[tuple[str, float]]:
 
 
 def rehearsed(run: RunConfig) -> RunConfig:
-    """The same run at a size that a laptop trains in seconds: to see that every step works."""
+    """The same run at a size that a laptop trains in seconds, to check that every step works."""
     small = {"d_model": 32, "n_layers": 2, "n_heads": 2, "context": 64}
     fields = {f"model.{name}": value for name, value in small.items()}
     fields |= {"train.steps": 12, "train.batch_size": 4, "train.micro_batch_size": 4}

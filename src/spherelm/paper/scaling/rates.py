@@ -1,5 +1,5 @@
-"""What the highest rate does to each arm, as Markdown and as a picture: whether the best one lies
-between others that were tried."""
+"""Final loss against the highest rate for each arm, as Markdown and as a picture, to see whether
+the best rate lies between others that were tried."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from spherelm.plots.chart import Axis, Chart
 
 _WHO = SETTING[:-1]
 _ABOVE = 0.3
-"""How far above the best of the worst arm a curve leaves the picture."""
+"""Curves are cut off this far above the worst arm's best loss."""
 
 
 @dataclass(frozen=True)
 class Ladder:
-    """The runs of one setting that differ by their rate alone, from the lowest rate on."""
+    """Runs that differ only in their rate, the lowest first."""
 
     runs: Mapping[float, Record]
 
@@ -32,7 +32,7 @@ class Ladder:
 
     @property
     def finished(self) -> list[tuple[float, float]]:
-        """Rates and the losses there, but of those at which a run diverged."""
+        """(rate, loss) of each run that finished."""
         return [(rate, run.loss) for rate, run in self.runs.items() if run.finished]
 
     @property
@@ -49,8 +49,8 @@ class Ladder:
 
 
 def ladders(records: Sequence[Record]) -> list[Ladder]:
-    """Where two rates or more were compared at one seed: of several seeds, the first. Runs in which
-    Muon has a rate of its own are no part of it, nor are the paper's ablations."""
+    """The ladders with at least two rates at one seed (the first, if there are several). Runs with
+    a separate rate for Muon and the paper's ablations are left out."""
     found: dict[tuple[str, ...], dict[int, dict[float, Record]]] = {}
     for record in records:
         optim, seed = record.config.optim, record.config.train.seed
@@ -98,8 +98,8 @@ def _cell(ladder: Ladder, rate: float) -> str:
 
 
 def charts(records: Sequence[Record]) -> list[Chart]:
-    """For each model and context the budget at which most rates were tried: of each arm there the
-    setting with most of them."""
+    """A chart per model and context, at the budget with the most rates tried; of each arm it shows
+    the setting with the most rates."""
     tried: dict[tuple[str, int], dict[int, list[Ladder]]] = {}
     for ladder in ladders(records):
         run = ladder.first.config

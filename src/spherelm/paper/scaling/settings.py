@@ -1,6 +1,6 @@
-"""`measured.json` of the package, from which `spherelm train` chooses: made from the records.
+"""Make the package's `measured.json`, from which `spherelm train` chooses, from the records.
 
-The study's runs are in data/scaling of the results, the demo's sweep in compare-sweep.csv.
+The study's runs are in data/scaling of the results, the demo's sweep is in compare-sweep.csv.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.identity import arm_of, variant_of
 
 OURS = Path(spherelm.__file__).parents[2] / "docs" / "results"
-"""The results of the repository that the package lies in; an installed one lies in none."""
+"""The results in the repository that contains this package; an installed package has none."""
 SWEEP = "compare-sweep.csv"
 
 
 def tried(results: Path) -> list[settings.Setting]:
-    """All settings that the folder `results` has runs of that finished or diverged."""
+    """All settings with a run in the folder `results` that finished or diverged."""
     return settings.gather((*_study(results), *_sweep(results)))
 
 
@@ -40,9 +40,9 @@ def _study(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
 
 
 def _swept(records: Sequence[store.Record]) -> set[str]:
-    """The arms whose runs say something of rates: the main ones, and recipes of which two rates
-    were compared. Others have that of the arm they change, at the budgets that they were run with,
-    and the whole series of that arm says more of what is best."""
+    """The arms whose runs are informative about rates: the main ones, and recipes for which two
+    rates were compared. Other recipes use the rate of the arm they change, whose own series of runs
+    says more about what is best."""
     rates: dict[tuple[str, Size, int], set[tuple[float, float | None]]] = {}
     for record in records:
         run = record.config
@@ -61,7 +61,7 @@ def _sweep(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
 
 
 def update(results: Path) -> list[Path]:
-    """Write the package's file again where `results` is the repository's own folder."""
+    """Rewrite the package's file if `results` is the repository's own folder."""
     if results.resolve() != OURS.resolve():
         return []
     durable.write_text(settings.FILE, settings.to_json(tried(results)))

@@ -1,4 +1,4 @@
-"""Tables of runs and of the time of steps, as Markdown."""
+"""Tables of runs and of step times, as Markdown."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _STEP = ("model", "context", "arm", "tokens", "ms", "quartiles", "tokens/s", "/ 
 
 
 def runs(records: Sequence[Record]) -> Iterator[str]:
-    """Every run but the ablations, which have tables of their own."""
+    """Every run except the ablations, which have tables of their own."""
     yield "Best first within its model, context and budget:"
 
     def rank(r: Record) -> tuple[Any, ...]:
@@ -43,8 +43,8 @@ def _end(record: Record) -> str:
 
 
 def tried(records: Sequence[Record]) -> Iterator[str]:
-    """How many settings each arm was given, also those that diverged: the more, the better its
-    best one."""
+    """How many settings each arm was given, counting those that diverged: the more, the better its
+    best one is bound to be."""
     arms: dict[tuple[str, int], dict[str, set[str]]] = {}
     for record in records:
         arm, variant = arm_of(record.config), variant_of(record.id)

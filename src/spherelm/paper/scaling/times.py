@@ -1,7 +1,7 @@
-"""Seconds of a training step of the arms, alone on the device: what a factor is worth in time.
+"""Time per training step of each arm, alone on the device, to turn token factors into time.
 
-They are kept in data/step-times.json of the results, an entry a model; a model that is timed again
-takes the place of its earlier entry, and the others stay.
+The times are in data/step-times.json of the results, with one entry per model; timing a model again
+replaces its entry and keeps the others.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ Model = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class StepTime:
-    """A step of one model: milliseconds at the median and at the quartiles."""
+    """A step of one model: median and quartiles in milliseconds."""
 
     arm: str
     size: str
     context: int
     tokens: int
-    """Of a step."""
+    """Per step."""
     median_ms: float
     low_ms: float
     high_ms: float
@@ -55,7 +55,7 @@ def path_in(results: Path) -> Path:
 
 
 def read(results: Path) -> list[StepTime]:
-    """What was timed, the study's own size first and arms in their order; none without a file."""
+    """All step times, the study's own size first and arms in order; empty without a file."""
     path = path_in(results)
     if not path.is_file():
         return []
@@ -68,10 +68,10 @@ def read(results: Path) -> list[StepTime]:
 
 
 def chosen(patterns: str) -> list[Point]:
-    """A point of each model to time.
+    """One point for each model to time.
 
-    A pattern of arms means them at the study's size and 4k, one of runs' names the models of those
-    runs; '*' the arms of `MAIN` there.
+    A pattern that matches arms means them at the study's size and 4k; one that matches run names
+    means the models of those runs; '*' means the arms of `MAIN` at the study's size and 4k.
     """
     if patterns == "*":
         return [Point(arm, 92) for arm in MAIN]
@@ -85,14 +85,15 @@ def chosen(patterns: str) -> list[Point]:
 
 
 def name(point: Point) -> str:
-    """What a model is called: the beginning of its runs' names, such as ngpt-muon-4k."""
+    """A model's name: the beginning of its runs' names, such as ngpt-muon-4k."""
     return point.id.partition(f"-{point.millions}m-")[0]
 
 
 def measure(
     points: Sequence[Point], rehearse: bool, say: Callable[[str], None]
 ) -> Iterator[list[StepTime]]:
-    """Time a step of each: models of one size and context by turns, one place after another."""
+    """Time a step of each point's model. Models of one size and context take turns; one such group
+    is timed after another."""
     from spherelm.bench.report import environment
     from spherelm.ops.device import choose_device
     from spherelm.paper.step_times import step_times
@@ -129,7 +130,7 @@ def _entry(point: Point, timing: Timing, tokens: int, made_with: Mapping[str, st
 
 
 def keep(results: Path, measured: Iterable[StepTime]) -> Path:
-    """Put what was measured into the file, beside the other models that it has."""
+    """Write the measured times to the file, keeping those of other models."""
     kept = {time.model: time for time in (*read(results), *measured)}
     path = path_in(results)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,8 +140,8 @@ def keep(results: Path, measured: Iterable[StepTime]) -> Path:
 
 
 def ratio(times: Iterable[StepTime], one: Model, other: Model) -> float | None:
-    """Seconds of `one` for a token over those of `other`; None where they were not both timed on
-    one kind of device with one torch."""
+    """Seconds per token of `one` divided by those of `other`; None unless both were timed on the
+    same kind of device with the same torch."""
     by_model = {time.model: time for time in times}
     if one not in by_model or other not in by_model:
         return None

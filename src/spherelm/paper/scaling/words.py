@@ -1,4 +1,4 @@
-"""What runs are called in tables: the arm, and what else distinguishes a run."""
+"""How tables describe runs: by the arm, and by whatever else distinguishes a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RUN = ("model", "context", "tokens", "arm", "schedule", "rate", "seed")
 """The columns of `cells`."""
 SETTING = RUN[:-1]
 LEAD = ("model", "context", "tokens", "arm", "rate")
-"""Those of `setting` and `lead`."""
+"""The columns of `setting` and `lead`."""
 
 
 def cells(record: Record) -> list[str]:
@@ -34,18 +34,18 @@ def cells(record: Record) -> list[str]:
 
 
 def setting(record: Record) -> list[str]:
-    """Without the seed."""
+    """The cells of a run's setting, without the seed."""
     return cells(record)[:-1]
 
 
 def lead(record: Record) -> list[str]:
-    """Less of them: for the best runs alone."""
+    """Fewer cells, for tables of the best runs only."""
     shown = dict(zip(RUN, cells(record), strict=True))
     return [shown[name] for name in LEAD]
 
 
 def title(record: Record) -> str:
-    """The arm, and what a run has in place of the arm's own values."""
+    """The arm, and the values that replace the arm's own in this run."""
     if variant := variant_of(record.id):
         return f"nGPT, {variant}"
     run, arm = record.config, arm_of(record.config)
@@ -56,12 +56,12 @@ def title(record: Record) -> str:
 
 @functools.cache
 def _usual(arm: str) -> dict[str, Any]:
-    """The recipe that an arm's points have unless they say otherwise."""
+    """The default recipe of an arm's points."""
     return dict(recipe_of(Point(arm, 92).config()))
 
 
 def difference(base: Record, run: Record) -> str:
-    """What a run has that another has not: of the arm, its values and the schedule."""
+    """What `run` has that `base` does not, among arm, values and schedule."""
     before, after = ([*title(r).split(", "), _schedule(r.config)] for r in (base, run))
     return ", ".join(word for word in after if word not in before)
 
@@ -71,7 +71,7 @@ def millions(tokens: int) -> str:
 
 
 def thousands(context: int) -> str:
-    """A context as it is called."""
+    """A context's name, such as 4k."""
     return f"{context // 1024}k" if context % 1024 == 0 else str(context)
 
 
