@@ -190,7 +190,7 @@ def test_a_table_of_other_sequences_or_heads_is_refused(
         model(h, table)
     if isinstance(model, Attention):
         for tables in ({"rope": table}, {"source_rope": table}):
-            with pytest.raises(UserError, match="need a table of RoPE that is made for them"):
+            with pytest.raises(UserError, match="need a RoPE table of that size"):
                 model.cross(h, h, **tables)
 
 
