@@ -186,7 +186,7 @@ def test_a_table_of_other_sequences_or_heads_is_refused(
     initialize_(model, config)
     h = normalize(torch.randn(2, 4, 16))
     table = RopeTable(8, d_k, 1e4)(positions)
-    with pytest.raises(UserError, match="sequences of 4 tokens with heads of 8 need a table"):
+    with pytest.raises(UserError, match="sequences of 4 tokens with heads of 8 need a RoPE table"):
         model(h, table)
     if isinstance(model, Attention):
         for tables in ({"rope": table}, {"source_rope": table}):
