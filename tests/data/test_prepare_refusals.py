@@ -70,7 +70,7 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "no xz": (["fake.txt.xz"], "cannot read fake.txt.xz"),
         "bad JSON": (["bad.jsonl"], "bad.jsonl line 2 is not JSON"),
         "other field": (["field.jsonl"], "line 1 has no text in the field 'text'"),
-        "field of a number": (["number.jsonl"], "has no text in the field 'text', but 5; mend the"),
+        "field of a number": (["number.jsonl"], "has no text in the field 'text', but 5; fix the"),
         "no object": (["list.jsonl"], "list.jsonl line 1 has no text"),
         "bad Parquet": (["bad.parquet"], "bad.parquet is not a Parquet file"),
         "torn Parquet": (["torn.parquet"], "reading torn.parquet stopped part-way: "),
