@@ -163,7 +163,7 @@ def test_a_mark_that_gives_no_dimension_is_refused(marks: Any) -> None:
 
 @pytest.mark.parametrize("name", ["W_gat", "s_qk.stored"])
 def test_a_mark_of_what_is_no_matrix_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=rf"{name} is not a matrix any more, or never was one"):
+    with pytest.raises(UserError, match=rf"{name} is no longer a matrix, or never was one"):
         Gated({name: -1})
 
 

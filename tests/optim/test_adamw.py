@@ -330,7 +330,7 @@ def test_a_group_that_is_refused_is_not_kept() -> None:
     optimizer = AdamW(model, lr=0.05)
     model.blocks[1].mlp.W_nu = nn.Parameter(torch.zeros(3))
     groups = len(optimizer.param_groups)
-    with pytest.raises(UserError, match=r"blocks\.1\.mlp\.W_nu is not a matrix any more"):
+    with pytest.raises(UserError, match=r"blocks\.1\.mlp\.W_nu is no longer a matrix"):
         optimizer.add_param_group({"params": [model.blocks[1].mlp.W_nu]})
     assert len(optimizer.param_groups) == groups
 

@@ -106,7 +106,7 @@ class Watch:
                 self._investigate(place)
 
     def _stop_with_launcher(self) -> None:
-        """The launcher is gone: act as if it had sent SIGTERM, which saves a checkpoint."""
+        """The launcher is gone: act as if it had sent SIGTERM, to save a checkpoint if possible."""
         if not self._orphan:
             self._orphan = True
             os.kill(os.getpid(), signal.SIGTERM)

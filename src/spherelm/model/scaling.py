@@ -66,7 +66,7 @@ def scaled_pass(blocks: list[Any], tokens: int) -> Iterator[None]:
 
 @torch.no_grad()
 def begin_step(blocks: list[Any], tokens: int, places: list[Tensor] | None = None) -> list[Tensor]:
-    """What `scaled_pass` does before the first pass of a step, for passes that keep all of it.
+    """What `scaled_pass` does before the first pass of a step, for passes that do not do it again.
 
     A captured pass reads its scales from where they were at the capture: from `places`. Returns
     where they are.

@@ -131,9 +131,9 @@ def _marked_parameter(module: nn.Module, name: str, full_name: str) -> nn.Parame
     if parameter is not None and parameter.ndim == 2:
         return parameter
     raise UserError(
-        f"{full_name} is not a matrix any more, or never was one, so that its vectors cannot be "
+        f"{full_name} is no longer a matrix, or never was one, so its vectors cannot be "
         f"normalized; {MARK} names two-dimensional parameters, and a wrapper that flattens them "
-        "(FSDP1) or parametrizes them does not go with nGPT: use FSDP2's fully_shard"
+        "(FSDP1) or parametrizes them does not work with nGPT: use FSDP2's fully_shard"
     )
 
 

@@ -24,7 +24,7 @@ Dtype = Literal["auto", "fp32", "bf16"]
 
 Precision = Literal["auto", "fp32", "bf16", "fp8"]
 """Precision of products in training; auto as above. fp32: on CUDA in TF32, unless training is to be
-deterministic. fp8: the products of blocks in eight bits on GPUs that have them, the rest bf16."""
+deterministic. fp8: the products of blocks in FP8 on GPUs that support it, the rest in bf16."""
 
 IGNORE_INDEX = -100
 """A target with this value does not count in the loss."""

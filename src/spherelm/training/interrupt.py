@@ -13,7 +13,7 @@ class StopRequest:
     """Notes the first SIGTERM or SIGINT while active; later ones do not interrupt the saving.
 
     SIGTERM may come twice, from a scheduler and again from `torchrun`, which forwards its signals;
-    so may Ctrl-C under `torchrun`. If one process runs alone, a second Ctrl-C ends it at once:
+    so may Ctrl-C under `torchrun`. In a run of a single process, a second Ctrl-C ends it at once:
     somebody does not want to wait.
 
     After a run was stopped by a signal, here or on another rank (`heeded`), another SIGTERM is

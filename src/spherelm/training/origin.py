@@ -157,11 +157,11 @@ def check_same_origin(run_dir: RunDir, path: str | Path) -> None:
     origin, root = read_origin(run_dir), run_dir.root
     if origin is None:
         raise UserError(
-            f"{root} did not begin with a model; leave out --init-from to go on with it, "
+            f"{root} did not begin with a model; leave out --init-from to continue it, "
             "or start over with another --out"
         )
     if os.path.realpath(path) not in (origin.folder, str(RunDir.around(origin.folder))):
         raise UserError(
             f"{root} began with {origin.folder}, not with {path}; leave out --init-from to "
-            "go on with it, or start over with another --out"
+            "continue it, or start over with another --out"
         )

@@ -148,7 +148,7 @@ def _number(values: Sequence[float]) -> str:
 def _samples(shown: Sequence[Shown], samples: Samples) -> Iterator[str]:
     yield (
         '<p class="quiet">The newest checkpoint goes on with the prompt in grey, the beginning of '
-        "its validation text, or begins a new document where that is gone.</p>"
+        "its validation text, or begins a new document if that is gone.</p>"
     )
     yield '<div class="pictures">'
     for each in shown:
