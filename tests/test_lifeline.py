@@ -20,7 +20,7 @@ def test_half_an_answer_is_not_waited_for() -> None:
     """As of a worker that was killed while it sent its tokens: a pool would wait forever."""
     with (
         spawned(_die_in_the_middle_of_an_answer) as worker,
-        pytest.raises(UserError, match="it has died, perhaps for want of memory; try again"),
+        pytest.raises(UserError, match="it has died, perhaps for lack of memory; try again"),
         or_died("it", "try again"),
     ):
         worker.recv()

@@ -2,7 +2,7 @@
 
     saved = spherelm.load("runs/x")                   a run, a checkpoint or an exported folder
     spherelm.generate(saved, "def main(")             text
-    spherelm.train("ngpt-nano", "tokens", "runs/x")   a run of its own
+    spherelm.train("ngpt-nano", "tokens", "runs/x")   a new run
 
 The public names are imported when first used, so that `import spherelm` and `spherelm --help` do
 not wait for torch.

@@ -1,4 +1,4 @@
-"""What people type first: `spherelm.load`, `spherelm.train` and `spherelm.generate`."""
+"""The functions of `import spherelm`: `load`, `train` and `generate`."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ def load(path: str | Path, *, device: str = "auto", tokenizer: str | None = None
     """A trained model as `.model`, `.tokenizer` and `.config`, which can be unpacked.
 
     `path` is a run directory (its newest checkpoint), a checkpoint, or an exported folder. `device`
-    is cpu, cuda, mps, or auto for the fastest there is; `tokenizer` is for a run that has none of
-    its own.
+    is cpu, cuda, mps, or auto for the fastest available; `tokenizer` is for a run without its own.
     """
     loaded = load_model(path, tokenizer)
     return loaded._replace(model=to_device(loaded.model, choose_device(device, "device")).eval())
@@ -52,17 +51,17 @@ def train(
     force: bool = False,
     init_from: str | Path | None = None,
 ) -> TrainResult:
-    """Train in the run directory `out`, and show how it goes, as `spherelm train` does.
+    """Train in the run directory `out`, and show progress, as `spherelm train` does.
 
     `config` is a `RunConfig`, a preset's name such as ngpt-nano, or a TOML file such as another
-    run's config.toml; what a file leaves out is as in `RunConfig()`. The data decides
-    model.vocab_size for a preset, and for a file that does not say it. `data` is a folder of
-    tokens, an opened one, or None for the one that `config` names, else the built-in corpus.
-    `resume` and `force` are those of the command line.
+    run's config.toml; fields missing in a file are those of `RunConfig()`. For a preset, and a file
+    without model.vocab_size, the data determines it. `data` is a folder of tokens, an opened one,
+    or None for the one that `config` names, else the built-in corpus. `resume` and `force` are
+    those of the command line.
 
-    `init_from` is a model to begin with, as `load` takes one: a preset then gives all but the
-    shape, and without a `config` (None) its last run's settings are taken. The data must have been
-    made by its tokenizer.
+    `init_from` is a model to begin with, anything that `load` reads. A preset then gives everything
+    but the shape, and a `config` of None takes the settings of the model's last run. The data must
+    have been made by its tokenizer.
     """
     source = None
     if init_from is None:
@@ -81,9 +80,9 @@ def train(
         run = override(run, {"model.vocab_size": dataset.vocab_size})
         notes = dataset.vocab_size_notes
     if force and not isinstance(config, RunConfig):
-        place.check_apart(Path(out), [config])  # a file there would go with the run it describes
+        place.check_apart(Path(out), [config])  # a file there would be removed with the old run
     reporter = for_terminal(run.train.log_every) if launcher.is_first() else Reporter()
-    alone = launcher.world_size() == 1  # else torchrun may send SIGTERM again, after the end
+    alone = launcher.world_size() == 1  # otherwise torchrun may send SIGTERM again after the end
     with hearing_again() if alone else contextlib.nullcontext():
         return run_training(
             run,
@@ -107,7 +106,7 @@ def _config_after(config: RunConfig | str | Path | None, last: RunConfig) -> Run
 
 
 def _run_config(config: RunConfig | str | Path | None) -> tuple[RunConfig, bool]:
-    """The configuration, and whether its size of vocabulary is left to the data."""
+    """The configuration, and whether the data determines its model.vocab_size."""
     if isinstance(config, RunConfig):
         return config, False
     if config is None:
@@ -134,11 +133,11 @@ def generate(
     device: str = "auto",
     dtype: Dtype = "auto",
 ) -> str:
-    """The text that follows `prompt`: at most `max_new_tokens` tokens, up to a string of `stop`.
+    """The text that follows `prompt`: at most `max_new_tokens` tokens, ended by a string of `stop`.
 
-    `model` is what `load` returned, or a folder that it reads, onto `device`. The other arguments
-    are those of `spherelm generate`; a temperature of 0 always takes the most likely token. For
-    many texts from one model, keep a `spherelm.generation.engine.Engine`.
+    `model` is a result of `load`, or a path that it reads, onto `device`. The other arguments are
+    those of `spherelm generate`; a temperature of 0 always takes the most likely token. For many
+    texts from one model, keep a `spherelm.generation.engine.Engine`.
     """
     if not isinstance(prompt, str):
         raise UserError(f"prompt must be a text, not {prompt!r}")

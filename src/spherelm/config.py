@@ -1,4 +1,4 @@
-"""A whole run in one frozen tree: model, optimizer, data, training.
+"""The configuration of a run, as one frozen tree: model, optimizer, data, training.
 
 `config.toml` in a run directory is this tree; `spherelm.config_io` reads and writes it. The
 docstring under each field is its help on the command line.
@@ -19,7 +19,7 @@ Schedule = Literal["cosine", "linear", "wsd", "log"]
 Algorithm = Literal["adamw", "muon", "gated_adamw"]
 RateGroups = Literal["one", "nugpt"]
 OWN_RATES = ("muon_lr", "input_lr", "output_lr", "factor_lr")
-"""Rates in place of `lr` for some of the parameters: of Muon, and of kinds of parameters."""
+"""Rates that replace `lr` for some parameters: Muon's, and those of kinds of parameters."""
 
 
 @dataclass(frozen=True)
@@ -64,22 +64,22 @@ class OptimConfig:
     """The highest learning rate of the factors: alpha, s_qk, s_u, s_nu, s_z; a GPT's gains. Unset:
     lr."""
     gate_exponent: float = 0.5
-    """How sharply GatedAdamW's gate closes; 1 is Adam with gate_eps for its epsilon."""
+    """How sharply GatedAdamW's gate closes; 1 is Adam with gate_eps as its epsilon."""
     gate_eps: float = 1e-6
     """Root of the mean squared gradient at which GatedAdamW halves a step. The value is ours."""
     logit_preconditioning: bool = False
-    """Whether to divide all gradients but that of s_z by the mean of s_z (nGPT; arXiv
+    """Whether to divide all gradients except that of s_z by the mean of s_z (nGPT; arXiv
     2608.01284)."""
     angle_cap: float | None = None
     """The largest angle, in radians, by which a step at the highest rate may turn a vector of a
-    block; in proportion at lower rates (nGPT; arXiv 2608.01284). Unset: no such limit."""
+    block; proportionally less at lower rates (nGPT; arXiv 2608.01284). Unset: no limit."""
     lr_groups: RateGroups = "one"
-    """one rate for all, or nugpt: by kind of parameter, width and steps (arXiv 2604.27077), which
-    multiplies the rates above, too."""
+    """one rate for all parameters, or nugpt: rates by kind of parameter, width and steps (arXiv
+    2604.27077), which also multiply the rates above."""
     base_d_model: int | None = None
     """Width at which lr was tuned, for lr_groups = nugpt. Unset: the model's own."""
     base_steps: int | None = None
-    """Steps with which lr was tuned, for lr_groups = nugpt. Unset: the run's own."""
+    """Steps of the run that tuned lr, for lr_groups = nugpt. Unset: this run's own."""
 
     def __post_init__(self) -> None:
         check_fields(self, "optim.")
@@ -97,7 +97,7 @@ class DataConfig:
     path: str | None = None
     """Folder of token shards made by `spherelm prepare`. Unset: the built-in corpus."""
     within_documents: bool = False
-    """Whether attention stays inside a document where several share a sequence."""
+    """Whether attention stays inside a document if several share a sequence."""
     restart_positions: bool = False
     """Whether positions count from 0 in each document of a sequence (with within_documents); if
     not, nGPT's scores depend on where in the sequence a document stands."""
@@ -132,31 +132,33 @@ class TrainConfig:
     attention: AttentionBackend = "auto"
     """How attention is computed on CUDA; auto takes the fastest that applies."""
     weight_storage: WeightStorage = "fp32"
-    """bf16: matrices, their gradients and moments as the paper's, without float32 copies."""
+    """bf16: store matrices, their gradients and moments in bfloat16, as in the paper, without
+    float32 copies."""
     activation_checkpointing: bool = False
     """Whether to recompute each block in the backward pass to save memory."""
     compile: bool = False
     """Whether to compile the blocks with torch.compile."""
     cuda_graphs: bool = True
-    """Whether a single GPU gets the passes of a step as CUDA graphs: sooner, the same numbers."""
+    """Whether to run passes as CUDA graphs on a single GPU: faster, with the same numbers."""
     deterministic: bool = False
-    """Whether to use only deterministic algorithms, so that CUDA runs repeat to the bit."""
+    """Whether to use only deterministic algorithms, so that CUDA runs are reproducible to the
+    bit."""
     log_every: int = 10
     """Steps between lines on the screen; metrics.jsonl has every step."""
     eval_every: FromZero = 100
-    """Steps between evaluations on the validation set; 0 evaluates at the end alone."""
+    """Steps between evaluations on the validation set; 0 evaluates only at the end."""
     eval_sequences: int = 64
     """Sequences of the fixed validation set."""
     checkpoint_every: FromZero = 500
-    """Steps between checkpoints; 0 writes one at the end alone."""
+    """Steps between checkpoints; 0 writes one only at the end."""
     keep_last: int = 2
-    """Checkpoints to keep, beside the one with the best validation loss."""
+    """Checkpoints to keep, besides the one with the best validation loss."""
     background_checkpoints: bool = False
-    """Whether to write checkpoints while training goes on, from a copy in main memory."""
+    """Whether to write checkpoints while training continues, from a copy in main memory."""
     tensorboard: bool = True
-    """Whether to write TensorBoard events, where it is installed."""
+    """Whether to write TensorBoard events, if it is installed."""
     wandb_project: str | None = None
-    """Project to log to on Weights & Biases. Unset: not logged there."""
+    """Weights & Biases project to log to. Unset: no logging there."""
 
     def __post_init__(self) -> None:
         check_fields(self, "train.")
@@ -175,7 +177,7 @@ class ParallelConfig:
     replicate: int = 1
     """Groups of devices that each hold all weights between them (HSDP)."""
     timeout: float = 180.0
-    """Seconds that nothing moves in a step before the process that hangs is named and all end."""
+    """Seconds without progress in a step after which the hanging process is named and all end."""
     start_timeout: float = 600.0
     """The same for the start, the first step, evaluations and checkpoints."""
 
@@ -183,7 +185,7 @@ class ParallelConfig:
         check_fields(self, "parallel.")
 
     def shards(self, world_size: int) -> int:
-        """Of so many processes: how many share the weights of a group, tensor parallelism apart."""
+        """How many of `world_size` processes shard the weights, apart from tensor parallelism."""
         share = self.tensor * self.replicate
         if world_size % share:
             raise UserError(
@@ -196,7 +198,7 @@ class ParallelConfig:
 
 @dataclass(frozen=True)
 class RunConfig:
-    """Everything that decides a training run."""
+    """Everything that determines a training run."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     optim: OptimConfig = field(default_factory=OptimConfig)
@@ -243,10 +245,10 @@ class RunConfig:
 
     @property
     def tokens_per_step(self) -> int:
-        """Tokens that one optimizer step learns from."""
+        """Tokens per optimizer step."""
         return self.train.batch_size * self.model.context
 
     @property
     def tokens(self) -> int:
-        """Tokens that the whole run learns from."""
+        """Tokens of the whole run."""
         return self.train.steps * self.tokens_per_step

@@ -1,4 +1,4 @@
-"""Configs in and out: dictionaries, TOML files and dotted overrides, checked key by key.
+"""Configs from and to dictionaries and TOML files, and dotted overrides, checked key by key.
 
 A field that is unset (None) is left out of the TOML; reading the file back gives the same config.
 """
@@ -50,7 +50,7 @@ def flatten(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
 
 
 def from_dict(cls: type[C], values: Any, file: object = None) -> C:
-    """Build the config `cls` from nested dictionaries, of `file`; an unknown key is an error."""
+    """Build the config `cls` from nested dictionaries, read from `file`; refuse unknown keys."""
     try:
         return merge(cls(), values)
     except UserError as error:
@@ -77,7 +77,7 @@ def merge(config: C, values: Mapping[str, Any], where: str = "") -> C:
 
 
 def _meant(config: Any, key: str, where: str) -> str:
-    """What a key that is not there may mean: that of the one section that has it, or a near one."""
+    """A suggestion for an unknown key: the one section that has it, or a similar key."""
     values = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
     inside = [name for name, of in values.items() if key in getattr(of, "__dataclass_fields__", ())]
     if len(inside) == 1:
@@ -100,16 +100,16 @@ def override(config: C, dotted: Mapping[str, Any]) -> C:
 
 
 def _coerce(hint: Any, value: Any) -> Any:
-    """A whole number where a float is meant is a float; all else is left to validation."""
+    """Convert an integer given for a float; everything else is left to validation."""
     wants = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if float in wants and isinstance(value, int) and not isinstance(value, bool):
-        with contextlib.suppress(OverflowError):  # beyond the floats: validation says so
+        with contextlib.suppress(OverflowError):  # too large for a float: validation says so
             return float(value)
     return value
 
 
 def read_toml(path: str | Path, base: C, sealed: bool = False) -> C:
-    """`base` with the fields that a TOML file gives; `sealed`: a seal in it must hold."""
+    """`base` with the fields that a TOML file gives; with `sealed`, a seal in it must hold."""
     if not isinstance(path, (str, Path)):
         raise UserError(f"a config is named by its file, not {path!r}")
     values = toml_values(path, sealed)
@@ -129,7 +129,7 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
                 f"{path} is damaged: its checksum is not that of its text "
                 "(if it was changed on purpose, remove its last line)"
             )
-        return tomllib.loads(content.decode("utf-8-sig"))  # some editors begin with a mark
+        return tomllib.loads(content.decode("utf-8-sig"))  # some editors write a byte-order mark
     except UserError:
         raise
     except OSError as error:
@@ -147,13 +147,13 @@ def toml_values(path: str | Path, sealed: bool = False) -> dict[str, Any]:
 
 
 def seal_toml(text: str) -> str:
-    """`text` with a last line that tells when any of it has changed."""
+    """`text` with a checksum as its last line, which shows if any of it was changed."""
     seal = f"{zlib.crc32(text.encode()):08x}"
     return f"{text}# seal {seal} of all above: remove this line when you change something\n"
 
 
 def to_toml(config: Any) -> str:
-    """The config as TOML that `read_toml` reads back to the same config."""
+    """The config as TOML; `read_toml` reads back the same config."""
     lines: list[str] = []
     _write_table(lines, "", to_dict(config))
     return "\n".join(lines).lstrip("\n") + "\n"
@@ -170,5 +170,5 @@ def _write_table(lines: list[str], name: str, table: Mapping[str, Any]) -> None:
 
 
 def _toml_value(value: Any) -> str:
-    """A scalar: JSON's spelling of strings, numbers and booleans is also TOML's, but for DEL."""
+    """A scalar: TOML spells strings, numbers and booleans like JSON, except for DEL."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

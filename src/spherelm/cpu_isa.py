@@ -1,12 +1,12 @@
-"""Machines that announce AMX and trap on it: found out once, and gone around.
+"""A workaround for machines that claim to have AMX but crash on it.
 
-A virtual machine may say that its CPU has AMX, Intel's unit for bfloat16 products, and not let
-programs use it. The first bfloat16 product then ends the process with an illegal instruction,
-inside oneDNN. `avoid_broken_amx` tries one in a child process, remembers how that ended, and where
-it ended so tells oneDNN to use the next best instructions.
+A virtual machine may report that its CPU has AMX, Intel's unit for bfloat16 products, without
+letting programs use it. The first bfloat16 product then ends the process with an illegal
+instruction inside oneDNN. `avoid_broken_amx` tries one in a child process, remembers the result,
+and if it crashed, makes oneDNN use the next best instructions.
 
-oneDNN reads its variable at the first product, so this must come before it; best before torch is
-loaded, for which reason nothing here imports it.
+oneDNN reads its environment variable at the first product, so this must come before; best before
+torch is loaded, which is why nothing here imports it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spherelm import durable, records
 from spherelm.errors import UserError
 
 VARIABLES = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")
-"""Whoever has set one of them has decided; the second is its older name."""
+"""oneDNN's variable and its older name; if the user has set either, we leave it at that."""
 NEXT_BEST = "AVX512_CORE_BF16"
 
 TRIAL = (
@@ -34,7 +34,7 @@ TRIAL = (
 )
 TRIAL_SECONDS = 120
 TRAPS = [getattr(signal, name, None) for name in ("SIGILL", "SIGSEGV", "SIGBUS")]
-"""What ends a process that uses instructions which are not there; Windows has not all of them."""
+"""Signals that end a process on missing instructions; Windows does not have all of them."""
 
 
 def avoid_broken_amx(
@@ -45,11 +45,11 @@ def avoid_broken_amx(
     trial: Sequence[str] = (sys.executable, "-c", TRIAL),
     say: Callable[[str], None] = lambda line: print(line, file=sys.stderr),
 ) -> bool:
-    """Make bfloat16 products on this CPU safe; whether that took a variable in `environ`.
+    """Make bfloat16 products on this CPU safe; returns whether it set a variable in `environ`.
 
-    Costs nothing where AMX is not announced, or the variable is set. Else a product is tried in a
-    child process, once for a machine and a version of torch: `memory`, a file in the user's cache
-    folder, keeps the answer. Where AMX traps, one line on stderr says so.
+    Costs nothing if the CPU reports no AMX, or the variable is set. Otherwise a product is tried in
+    a child process, once per machine and version of torch: `memory`, a file in the user's cache
+    folder, keeps the result. If AMX crashes, a line on stderr says so.
     """
     if any(name in environ for name in VARIABLES):
         return False
@@ -74,9 +74,9 @@ def avoid_broken_amx(
 
 
 def before_products(precision: str, device: str) -> None:
-    """`avoid_broken_amx`, where flags of these values can mean bfloat16 products on the CPU.
+    """`avoid_broken_amx` if these flags can lead to bfloat16 products on the CPU.
 
-    For the command line, before it loads torch: whether device auto is a GPU is not known yet.
+    For the command line, before it loads torch, when it is not known whether auto is a GPU.
     """
     if precision == "bf16" and device.partition(":")[0] in ("auto", "cpu"):
         avoid_broken_amx()
@@ -85,7 +85,7 @@ def before_products(precision: str, device: str) -> None:
 def _usual_memory() -> Path | None:
     try:
         return durable.cache_folder() / "amx.json"
-    except RuntimeError:  # nobody's home
+    except RuntimeError:  # there is no home folder
         return None
 
 
@@ -94,7 +94,7 @@ def _cpu_with_amx(cpuinfo: str | Path) -> str | None:
     try:
         with open(cpuinfo, encoding="utf-8", errors="replace") as file:
             lines = list(itertools.takewhile(str.strip, file))  # there may be hundreds of CPUs
-    except OSError:  # no Linux
+    except OSError:  # not Linux
         return None
     pairs = (line.partition(":") for line in lines)
     fields = {name.strip(): value.strip() for name, _, value in pairs}
@@ -112,7 +112,7 @@ def _torch() -> str:
 
 
 def _try(trial: Sequence[str]) -> bool | None:
-    """Whether a bfloat16 product works here; None where the trial did not tell."""
+    """Whether a bfloat16 product works here; None if the trial was inconclusive."""
     try:
         ended = subprocess.run(
             trial, stdin=subprocess.DEVNULL, capture_output=True, timeout=TRIAL_SECONDS, check=False
@@ -140,5 +140,5 @@ def _remember(memory: Path | None, key: str, works: bool) -> None:
     try:
         memory.parent.mkdir(parents=True, exist_ok=True)
         durable.write_json(memory, {**_recall(memory), key: works})
-    except OSError:  # a home that cannot be written: tried again next time
+    except OSError:  # the home folder is read-only: try again next time
         pass

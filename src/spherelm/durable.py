@@ -1,7 +1,7 @@
-"""Files that are whole or absent, and that can tell when a bit has changed.
+"""Files that are written atomically, and checksums to detect changes.
 
-A write goes to a temporary name beside the target, is forced to the disk, and is renamed: whoever
-looks, even after a power cut, finds the old file, the new one or none, never a part.
+A file is written under a temporary name beside its target, forced to the disk, and renamed. So at
+any time, even after a power cut, there is the old file, the new one or none, never a part of one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _CHUNK = 1 << 22
 
 
 def cache_folder() -> Path:
-    """Where what can be made again is kept for this user."""
+    """The user's cache folder, for files that can be made again."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "spherelm"
 
 
 def checksum(path: Path) -> str:
-    """CRC-32 of a file, as eight hexadecimal digits: finds any flip of up to 32 adjacent bits."""
+    """CRC-32 of a file, as eight hexadecimal digits: detects any change within 32 adjacent bits."""
     value = 0
     with open(path, "rb") as file:
         while chunk := file.read(_CHUNK):
@@ -35,7 +35,7 @@ def checksum(path: Path) -> str:
 
 
 def force_to_disk(path: Path) -> None:
-    """fsync of a file or, where the system allows it, a folder (its names)."""
+    """fsync a file or, if the system allows it, a folder (its directory entries)."""
     try:
         descriptor = os.open(path, os.O_RDONLY)
     except PermissionError:  # Windows does not open folders
@@ -47,22 +47,23 @@ def force_to_disk(path: Path) -> None:
 
 
 def write_bytes(path: Path, content: Any) -> None:
-    """Put `content`, anything that holds bytes, at `path`, whole or not at all."""
+    """Write `content`, any bytes-like object, to `path` atomically."""
     with written(path) as temporary:
         temporary.write_bytes(content)
 
 
 @contextlib.contextmanager
 def written(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes `path` when all of it is on the disk, or is gone.
+    """A temporary file to write to, which becomes `path` when all of it is on the disk; it is
+    removed on an error.
 
-    The file gets the permissions that the umask gives, whatever a library thinks of them. It is a
-    new one, in place of what a killed process left, never somebody's link followed.
+    The file gets the permissions of the umask, whatever a library sets. It is always new: leftovers
+    of a killed process are removed, and links are not followed.
     """
     temporary = path.with_name(f".{path.name}.writing")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        temporary.unlink(missing_ok=True)  # the link itself, where it is one
+        temporary.unlink(missing_ok=True)  # if it is a link, the link itself
         descriptor = os.open(temporary, flags, 0o666)
         mode = os.fstat(descriptor).st_mode & 0o777
         os.close(descriptor)
@@ -74,13 +75,13 @@ def written(path: Path) -> Iterator[Path]:
         with contextlib.suppress(OSError):
             temporary.unlink()
         if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say what it has no room for
+            error.filename = str(path)  # the error of a full disk names no file
         raise
     force_to_disk(path.parent)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Put `text` at `path`, whole or not at all."""
+    """Write `text` to `path` atomically."""
     try:
         content = text.encode("utf-8")
     except UnicodeEncodeError as error:
@@ -90,5 +91,5 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Put a JSON document at `path`, whole or not at all."""
+    """Write a JSON document to `path` atomically."""
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False) + "\n")

@@ -1,8 +1,8 @@
-"""The one exception a user can cause.
+"""The exception for everything that the user can fix.
 
-Everything that is the user's to put right (a field, a file, a flag) raises `UserError` with one
-line that names what was wrong and what would be right. The command line prints that line and
-exits with status 2; anything else is a bug and keeps its traceback.
+A wrong field, file or flag raises `UserError` with one line that says what is wrong and what would
+be right. The command line prints that line and exits with status 2; any other exception is a bug
+and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import Any
 
 
 class UserError(ValueError):
-    """A mistake in what the user gave us; the message is one line and names the remedy."""
+    """An error that the user can fix; the message is one line and names the remedy."""
 
     exit_status = 2
 
     def __init__(self, message: str, everywhere: bool = False) -> None:
         super().__init__(message)
         self.everywhere = everywhere
-        """Whether all processes of a run raise it alike: then the first one says it for all."""
+        """Whether all processes of a run raise it; then only the first one prints it."""
 
 
 MOST_MEANT = 4
-"""Names of which one was meant, and that are still all told."""
+"""The most completions of an abbreviated name that a hint lists."""
 
 
 def nearest(name: str, valid: Iterable[str], before: str = "") -> str:
-    """A hint for a misspelt name: the closest valid one, or all of them when nothing is close.
+    """A hint for a misspelled name: the closest valid one, or all of them if none is close.
 
-    One that is not written to its end may mean a few. What stands `before` all of them is told and
-    not compared: it would make any two alike.
+    For an abbreviated name, its few completions. The prefix `before` is shown with each but not
+    compared, since it would make any two names similar.
     """
     valid = sorted(valid)
     meant = [each for each in valid if name and each.startswith(name)]
@@ -46,18 +46,18 @@ def nearest(name: str, valid: Iterable[str], before: str = "") -> str:
 
 
 def no_folder(path: Path) -> str:
-    """That a path is no folder: it is a file, or nothing is there."""
+    """Why a path is not a folder: it is a file, or does not exist."""
     return f"{path} {'is a file' if path.is_file() else 'does not exist'}"
 
 
 def some(things: Sequence[object], most: int = 4) -> str:
-    """The first things of a list, and whether there are more."""
+    """The first items of a list, and ", ..." if there are more."""
     return ", ".join(map(str, things[:most])) + (", ..." if len(things) > most else "")
 
 
 @contextlib.contextmanager
 def or_say(what: str) -> Iterator[None]:
-    """Do what is inside; where the system does not, end in one line: `what`, and why."""
+    """Turn an `OSError` inside the `with` block into one line: `what`, and why."""
     try:
         yield
     except OSError as error:
@@ -65,7 +65,7 @@ def or_say(what: str) -> Iterator[None]:
 
 
 def first_line(error: BaseException) -> str:
-    """What a library's exception says, in its first line; its name where it says nothing."""
+    """The first line of an exception's message, or its name if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
 
 
@@ -76,7 +76,7 @@ def shortened(value: object, longest: int = 100) -> str:
 
 
 def package(name: str, purpose: str, extra: str = "data") -> Any:
-    """A package that is an extra of ours, imported; where it is not there, how to install it."""
+    """Import a package of one of our extras; if it is missing, say how to install it."""
     try:
         return importlib.import_module(name)
     except ImportError:

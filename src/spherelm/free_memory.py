@@ -1,6 +1,6 @@
-"""How much memory there is, asked before it is taken, and the refusal where it is too little.
+"""How much memory is free, checked before it is needed.
 
-On a CPU it is what the system could still give this process: free memory, caches that can be
+On a CPU this is what the system could still give this process: free memory, caches that can be
 dropped and swap, within the limits of its control groups (containers, Slurm) and `ulimit -v`.
 """
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     import torch
 
 NO_LIMIT = 1 << 60
-"""What control groups of the first version say where there is none, or more."""
+"""Control groups of version 1 report at least this if there is no limit."""
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Bytes that could be allocated now on a device; None where the system does not say."""
+    """Bytes that could be allocated now on a device; None if the system does not report it."""
     if device.type == "cuda":
         import torch
 
@@ -40,9 +40,9 @@ def free_host_memory(root: Path = Path("/")) -> int | None:
 def require_memory(
     what: str, needed: int, device: torch.device, remedy: str, processes: int = 1
 ) -> None:
-    """Refuse what needs more memory than there is, in one line with both numbers.
+    """Refuse what needs more memory than is free, in one line with both numbers.
 
-    `processes` are those that take as much each from the same memory.
+    `processes` is the number of processes that each take that much of the same memory.
     """
     free = free_memory(device)
     if free is None or needed * processes <= free:
@@ -55,7 +55,7 @@ def require_memory(
 
 
 def gib(count: int) -> str:
-    """Bytes as a person reads them: 3.1 GiB, and larger units where they are needed."""
+    """Bytes for people to read: 3.1 GiB, or in other units as needed."""
     if count >= 1 << 90:
         return f"2^{count.bit_length() - 1} bytes"
     for unit, size in (("EiB", 1 << 60), ("PiB", 1 << 50), ("TiB", 1 << 40), ("GiB", 1 << 30)):
@@ -65,7 +65,7 @@ def gib(count: int) -> str:
 
 
 def _of_the_system(root: Path) -> int | None:
-    """Free memory with the caches that can be dropped, and swap; else all memory there is."""
+    """Free memory including droppable caches and swap; if unknown, the total memory."""
     fields = _numbers(root / "proc/meminfo")
     if "MemAvailable" in fields:
         return (fields["MemAvailable"] + fields.get("SwapFree", 0)) << 10  # in KiB
@@ -76,7 +76,7 @@ def _of_the_system(root: Path) -> int | None:
 
 
 def _of_groups(root: Path) -> Iterator[int]:
-    """What is left in each control group with a limit that this process belongs to."""
+    """What is left in each control group of this process that has a limit."""
     for folder, second in _groups(root):
         limit = _number(folder / ("memory.max" if second else "memory.limit_in_bytes"))
         used = _number(folder / ("memory.current" if second else "memory.usage_in_bytes"))
@@ -90,9 +90,9 @@ def _of_groups(root: Path) -> Iterator[int]:
 
 
 def _groups(root: Path) -> Iterator[tuple[Path, bool]]:
-    """The folders of our control groups, each up to the root, and whether of the second version.
+    """The folders of our control groups and their ancestors, and whether they are of version 2.
 
-    Inside a container the path of our group may be that outside, and its folder the root.
+    Ancestors up to the root: in a container, the path may be that outside, and the group the root.
     """
     for line in _lines(root / "proc/self/cgroup"):
         _, _, rest = line.partition(":")

@@ -1,11 +1,11 @@
-"""A worker process that ends with its parent, from its first moments on.
+"""Worker processes that end with their parent, even if it is killed while they start.
 
-A parent that is killed cannot say goodbye, and its workers would wait for it forever. A `Lifeline`
-among the arguments of a worker begins to watch when it is unpickled: before the arguments after it
-are, and so before what takes the longest, the imports that these need.
+A parent that is killed cannot tell its workers, and they would wait for it forever. A `Lifeline`
+among the arguments of a worker begins to watch the parent when it is unpickled: before the
+arguments after it, and so before the imports that these need, which take the longest.
 
-Ctrl-C is for the parent, which then ends its workers. A terminal sends it to them as well; one that
-is started `deaf` never hears it, also while it still imports.
+Ctrl-C is for the parent, which then ends its workers. A terminal sends it to the workers as well;
+those started inside `deaf` never hear it, not even while they are importing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from spherelm.errors import UserError
 
 
 class Lifeline:
-    """The first argument of a worker: the end of a pipe whose other end its parent alone holds."""
+    """The first argument of a worker: an end of a pipe whose other end only its parent holds."""
 
     def __init__(self, context: BaseContext) -> None:
         self._far_end, self._parents_end = context.Pipe(duplex=False)
@@ -36,18 +36,18 @@ class Lifeline:
         return _watch, (self._far_end,)
 
     def close(self) -> None:
-        """The workers have ended."""
+        """Close the pipe: workers that are still running end."""
         self._far_end.close()
         self._parents_end.close()
 
 
 @contextlib.contextmanager
 def spawned(target: Callable[..., None], *arguments: Any) -> Iterator[Connection]:
-    """Our end of a pipe to a process that calls `target`, with its end and the arguments, and that
-    ends with this one or with the block, whichever is first.
+    """Start a process that calls `target` with its end of a pipe and the arguments; yields our end.
+    It ends with this process or with the `with` block, whichever is first.
 
-    Nobody else holds its end: where it dies, in the middle of an answer too, ours says so (see
-    `or_died`). A pool of `concurrent.futures` would wait for the rest of that answer forever.
+    Only the process holds its end: if it dies, even in the middle of an answer, ours raises (see
+    `or_died`). A pool of `concurrent.futures` would wait forever for the rest of the answer.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
@@ -58,7 +58,7 @@ def spawned(target: Callable[..., None], *arguments: Any) -> Iterator[Connection
             process.start()
         theirs.close()
         try:
-            yield ours  # closed when it is forgotten: another thread may be reading from it
+            yield ours  # not closed here, since another thread may be reading from it
         finally:
             process.kill()
             process.join()
@@ -66,11 +66,11 @@ def spawned(target: Callable[..., None], *arguments: Any) -> Iterator[Connection
 
 @contextlib.contextmanager
 def or_died(who: str, remedy: str) -> Iterator[None]:
-    """Ask a `spawned` process; one that has died is told in one line."""
+    """Around a message to or from a `spawned` process: if it has died, one line says so."""
     try:
         yield
     except (EOFError, OSError):  # the latter in the middle of a message
-        died = f"{who} has died, perhaps for want of memory"
+        died = f"{who} has died, perhaps for lack of memory"
         raise UserError(f"{died}; {remedy}") from None
 
 
@@ -78,10 +78,10 @@ def or_died(who: str, remedy: str) -> Iterator[None]:
 def watched_pool(
     workers: int, start: Callable[..., None], *arguments: Any
 ) -> Iterator[tuple[ProcessPoolExecutor, Lifeline]]:
-    """A pool of processes that end with this one, each of which calls `start` first.
+    """A pool of processes that end with this one, each of which first calls `start`.
 
-    They are spawned: a fork would copy the locks of threads that it does not copy, and could not
-    use a GPU. To close the lifeline ends them in the middle of their work.
+    They are spawned: a fork would copy locks without the threads that hold them, and could not use
+    a GPU. Closing the lifeline ends them, even in the middle of their work.
     """
     context = multiprocessing.get_context("spawn")
     with (
@@ -97,24 +97,24 @@ def watched_pool(
 
 
 def _start_worker(lifeline: Lifeline | None, start: Callable[..., None], *arguments: Any) -> None:
-    """Call `start` in a process that a lifeline watches over."""
+    """Call `start` in a process with a lifeline."""
     start(*arguments)
 
 
 @contextlib.contextmanager
 def deaf() -> Iterator[None]:
-    """Processes that are started inside never hear Ctrl-C; we ourselves do when we are through, for
-    a process that is half started would wait forever."""
+    """Processes started inside never hear Ctrl-C. This one does only at the end: interrupted
+    earlier, it would leave a half-started process that waits forever."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
-    resource_tracker.ensure_running()  # else the first process would, and unblock the signal
+    resource_tracker.ensure_running()  # otherwise starting a process would, and unblock the signal
     heard: list[tuple[int, FrameType | None]] = []
     handler = signal.getsignal(signal.SIGINT)
     ours = callable(handler) and threading.current_thread() is threading.main_thread()
     if ours:
         signal.signal(signal.SIGINT, lambda *got: heard.append(got))
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # is inherited
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # children inherit this
     try:
         yield
     finally:

@@ -21,7 +21,7 @@ from spherelm.model.config import ARCHS, SCALE_NAMES, Arch, ModelConfig, ScaleCo
 BYTES_VOCAB = 257
 """256 bytes and the end of a document: the built-in tokenizer."""
 NANO_INIT = 0.7
-"""GPT's standard deviation at the start, times sqrt(d_model), by the sweep of `nano`."""
+"""GPT's initial standard deviation, times sqrt(d_model), from the sweep of `nano`."""
 
 
 def warmup_for(preset: RunConfig, steps: int) -> int:
@@ -44,10 +44,10 @@ MODELS: dict[str, ModelConfig] = {
     },
     "7b-4k": ModelConfig(d_model=4096, n_layers=32, n_heads=32, d_mlp=11008, context=4096),
 }
-"""The shape of each size. The last is Llama's 7B, for clusters: beyond the paper's sizes."""
+"""The shape of each size. The last is Llama's 7B, for clusters, and not one of the paper's."""
 
 WHOLE_MODEL = {"d_model", *SCALE_NAMES}
-"""What a file says of a model if it leaves out nothing that is set; a run's always does."""
+"""Fields by which a file that describes a whole model, like a run's config.toml, is recognized."""
 
 PAPER_TRAINING = TrainConfig(
     steps=100_000,
@@ -84,9 +84,9 @@ TRAINING: dict[str, TrainConfig] = {
 
 
 def _optim(arch: Arch, size: str) -> OptimConfig:
-    """The paper's Table 'Optimization Parameters': decay and warmup are GPT's alone.
+    """The paper's Table 'Optimization Parameters': only GPT has weight decay and warmup.
 
-    Except in `nano`, where a sweep found four values of each model.
+    Except in `nano`, whose values were found by a sweep for each model.
     """
     if size == "nano":
         if arch == "ngpt":
@@ -100,12 +100,12 @@ def _optim(arch: Arch, size: str) -> OptimConfig:
 
 
 def _model(arch: Arch, size: str) -> ModelConfig:
-    """The shape of a size as a GPT or an nGPT, with its starting values.
+    """The shape of a size as a GPT or an nGPT, with its initial values.
 
-    The paper's do not suit some hundred steps of a narrow model. nGPT: s_z starts at 1 in the
-    paper, which holds logits within ±1; alpha at 0.05, "in the order of 1/n_layers" of its 24
+    The paper's do not suit a few hundred steps of a narrow model. nGPT: the paper's s_z starts at
+    1, which keeps logits within ±1; its alpha at 0.05, "in the order of 1/n_layers" of its 24
     layers. GPT: a deviation of 0.02 is meant for d_model of 1024 and more.
-    docs/results/compare.md has what they do to a short run.
+    docs/results/compare.md shows what they do to a short run.
     """
     model = dataclasses.replace(MODELS[size], arch=arch)
     changes: dict[str, Any] = {}
@@ -126,12 +126,12 @@ def names() -> list[str]:
 
 
 def as_option(word: str) -> str | None:
-    """The option that a word by itself was meant as: --preset, where it names one."""
+    """The option that a bare word was meant as: --preset, if it names one."""
     return f"--preset {word}" if word in names() or word in MODELS else None
 
 
 def of_size(size: str, arch: Arch) -> RunConfig:
-    """The preset of one architecture and a size, such as nano, that both have."""
+    """The preset of a size, such as nano, for one architecture."""
     if size not in MODELS:
         first, _, rest = size.partition("-")
         bare = rest if first in ARCHS else size
@@ -140,12 +140,13 @@ def of_size(size: str, arch: Arch) -> RunConfig:
 
 
 def under(toml: str | Path | None, arch: str | None = None) -> RunConfig:
-    """What a TOML file is laid over where no preset is named: nano, as a GPT if it says so.
+    """The configuration that a TOML file overrides if no preset is named: nano, as a GPT if the
+    file says so.
 
-    A file that describes a whole model, as the config.toml of a run does, is about that model:
-    what it leaves unset has the paper's starting value, and not the one that suits nano.
+    In a file that describes a whole model, like the config.toml of a run, unset initial values are
+    the paper's, not those of nano.
 
-    `arch` is the architecture that a flag has asked for, which wins.
+    `arch` is the architecture given by a flag, which takes precedence.
     """
     model = {} if toml is None else toml_values(toml).get("model")
     if not isinstance(model, dict):
@@ -157,7 +158,7 @@ def under(toml: str | Path | None, arch: str | None = None) -> RunConfig:
 
 
 def get(name: str, arch: Arch = "ngpt") -> RunConfig:
-    """The preset called `name`; one without `gpt-` or `ngpt-` means that of `arch`."""
+    """The preset called `name`; without `gpt-` or `ngpt-`, that of `arch`."""
     if not isinstance(name, str):
         raise UserError(f"a preset has a name, such as ngpt-nano, not {name!r}")
     full = name if name.partition("-")[0] in ARCHS else f"{arch}-{name}"

@@ -1,8 +1,8 @@
-"""JSON that is read back: sealed when it is written, checked whole when it is read.
+"""JSON files with a checksum: sealed when written, verified when read.
 
-An object of ours ends with its `seal`, the CRC-32 of all its text before: a file, or a line of one,
-that has changed since is refused by name. What has no seal (files of others, and ours from before
-there were seals) is checked for its shape alone. Whoever changes a file by hand removes the seal.
+An object of ours ends with its `seal`, the CRC-32 of all text before it: a file, or a line of one,
+that has changed since is refused by name. Without a seal (files of others, and ours from before
+there were seals) only the structure is checked. To change a file by hand, remove the seal.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _LONGEST_SEAL = 64
 
 
 class Damaged(UserError):
-    """A file that is not as it was written."""
+    """A file has changed since it was written."""
 
 
 def write(path: Path, value: Mapping[str, Any]) -> None:
-    """Put a sealed object at `path`, whole or not at all."""
+    """Write a sealed object to `path` atomically."""
     durable.write_text(path, seal(json.dumps(value, indent=1)))
 
 
@@ -37,7 +37,7 @@ def line(value: Mapping[str, Any]) -> str:
 
 
 def seal(text: str) -> str:
-    """The text of a JSON object that is not empty, with its seal as the last member."""
+    """The text of a non-empty JSON object with its seal added as the last member."""
     body = text.rstrip().removesuffix("}").rstrip()
     before, after = ("\n ", "\n") if "\n" in body else (" ", "")
     return f'{body},{before}"{SEAL}": "{zlib.crc32(body.encode()):08x}"{after}}}\n'
@@ -50,7 +50,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def read_format(path: Path, format_name: str, version: int) -> dict[str, Any]:
-    """The object in a file of ours, less its format and version, which must be the ones given."""
+    """The object in a file of ours, without its format and version, which must be those given."""
     values = read(path)
     if values.pop("format", None) != format_name:
         raise UserError(f"{path} is not a {format_name}")
@@ -63,7 +63,7 @@ def read_format(path: Path, format_name: str, version: int) -> dict[str, Any]:
 
 
 def parse(content: bytes, where: object) -> dict[str, Any]:
-    """The object that `content` is the text of, without its seal, which must hold."""
+    """The JSON object in `content`, without its seal, which must hold."""
     holds = seal_holds(content)
     if holds is False:
         raise damaged(where, "its checksum is not that of its text")
@@ -86,25 +86,25 @@ def _misspelt_seal(name: str, value: object) -> bool:
 
 
 def seal_holds(content: bytes) -> bool | None:
-    """Whether the seal is that of the text; None where there is none."""
+    """Whether the seal matches the text; None if there is no seal."""
     match = _SEAL.search(content, max(0, len(content) - _LONGEST_SEAL))
     return None if match is None else zlib.crc32(content[: match.start()]) == int(match[1], 16)
 
 
 def parse_value(content: bytes | str, where: object) -> Any:
-    """Any JSON value; no JSON, one nested too deep or of endless numbers is refused in one line."""
+    """Any JSON value; invalid or too deeply nested JSON, and too long numbers, are refused."""
     try:
         return json.loads(content)
     except RecursionError:
         raise damaged(where, "it is nested too deep") from None
-    except ValueError:  # also of UTF-8, and of whole numbers of thousands of digits
+    except ValueError:  # also for invalid UTF-8, and integers of thousands of digits
         raise damaged(where, "it is not a JSON object") from None
 
 
 def field(
     values: Mapping[str, Any], name: str, kind: type | tuple[type, ...], where: object
 ) -> Any:
-    """A member that must be there and of that kind; a boolean is no number."""
+    """A member that must exist and be of this type; a boolean does not count as a number."""
     if name not in values:
         raise damaged(where, f"it has no {name!r}")
     value = values[name]
@@ -115,10 +115,10 @@ def field(
 
 
 def beside(file: Path, name: Any) -> Path:
-    """The path of `name`, which `file` gave, in the folder of `file`.
+    """The path of the file `name`, as named in `file`, in the same folder.
 
-    A folder may come from anywhere: what its files say is data. A name that was read from one may
-    point only to a file that lies beside it, never up, down or elsewhere.
+    A folder may come from anywhere, so the content of its files is not trusted: a name read from
+    one may only be that of a file beside it, not a path to anywhere else.
     """
     odd = not isinstance(name, str) or name in ("", ".", "..")
     if odd or any(c in '/\\:"<>|?*' or not c.isprintable() for c in name):
@@ -127,12 +127,12 @@ def beside(file: Path, name: Any) -> Path:
 
 
 def step_number(file: Path, value: Any) -> int:
-    """A number of steps, which `file` gave: it becomes the name of a folder."""
+    """Check a number of steps read from `file`, since it becomes part of a folder's name."""
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 10**15:
         raise damaged(file, f"step must be a whole number from 0 on, not {shortened(value)}")
     return value
 
 
 def damaged(where: object, why: str) -> Damaged:
-    """What to say of a file that is not as it was written."""
+    """The error for a file that has changed since it was written."""
     return Damaged(f"{where} is damaged: {why}")

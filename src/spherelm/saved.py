@@ -1,6 +1,6 @@
-"""A trained model from wherever it lies: a run directory, a checkpoint, or an exported folder.
+"""Loads a trained model from a run directory, a checkpoint, or an exported folder.
 
-How each is found and read is in `runs.load` and `hf.read`; who only uses models needs this file.
+How each is found and read is in `runs.load` and `hf.read`; to use models, this file is enough.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def load_model(path: str | Path, tokenizer: str | None = None) -> Loaded:
     """The model, tokenizer and configuration at `path`, on the CPU.
 
     `path` is a run directory (its newest checkpoint), a checkpoint, or an exported folder;
-    `tokenizer` names another tokenizer than the one found there.
+    `tokenizer` names one to use instead of that found there.
     """
 
     def read(saved: Saved) -> Loaded:
@@ -45,14 +45,14 @@ def load_model(path: str | Path, tokenizer: str | None = None) -> Loaded:
 
 
 def find_saved(path: str | Path) -> Saved:
-    """What kind of folder `path` is, with the configuration of the model in it."""
+    """The saved model at `path`, with its configuration, but without reading its weights."""
     return reading(path, lambda saved: saved)
 
 
 def to_device(
     model: Transformer, device: torch.device, folded: torch.dtype | None = None
 ) -> Transformer:
-    """`model` on a device that has room for it, and for a `folded` copy where one will be made."""
+    """Move `model` to a device, if that has room for it and for a copy in the dtype `folded`."""
     moved = sum(p.numel() * p.element_size() for p in model.parameters() if p.device != device)
     copy = sum(p.numel() * folded.itemsize for p in model.parameters()) if folded else 0
     require_memory("this model", moved + copy, device, "use a smaller one, or another device")

@@ -1,4 +1,4 @@
-"""Checks of single values, and of all fields of a dataclass: one line that names the field."""
+"""Checks of single values, and of all fields of a dataclass; errors name the field in one line."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from spherelm.errors import UserError
 
 
 def require_choice(name: str, value: object, valid: tuple[str, ...]) -> None:
-    """`value` is one of the words in `valid`."""
+    """Require one of the words in `valid`."""
     if value not in valid:
         raise UserError(f"{name} must be one of {', '.join(valid)}, not {value!r}")
 
 
 def require_bool(name: str, value: object) -> None:
-    """`value` is true or false, not a number that means one of them."""
+    """Require true or false, not a number that stands for one of them."""
     if not isinstance(value, bool):
         raise UserError(f"{name} must be true or false, not {value!r}")
 
 
 MOST = 2**63 - 1
-"""The largest whole number that the libraries below us can count to."""
+"""The largest integer of torch and numpy."""
 
 
 def require_int(name: str, value: object, at_least: int = 1, at_most: int = MOST) -> None:
-    """`value` is a whole number of at least `at_least`, and not beyond what can be counted."""
+    """Require a whole number from `at_least` to `at_most`."""
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise UserError(f"{name} must be a whole number of at least {at_least}, not {value!r}")
     if value > at_most:
@@ -36,31 +36,31 @@ def require_int(name: str, value: object, at_least: int = 1, at_most: int = MOST
 
 
 def _short(value: int) -> str:
-    """A number too long for a line by the number of its digits."""
+    """A number, or if it is too long for a line, the number of its digits."""
     digits = int(value.bit_length() * 0.30103) + 1
     return f"{value}" if digits < 50 else f"one of about {digits} digits"
 
 
 def require_positive(name: str, value: object) -> None:
-    """`value` is a finite number above 0."""
+    """Require a finite number above 0."""
     if not (number := _number(value)) or number <= 0:
         raise UserError(f"{name} must be a finite number above 0, not {value!r}")
 
 
 def require_non_negative(name: str, value: object) -> None:
-    """`value` is a finite number of at least 0."""
+    """Require a finite number of at least 0."""
     if (number := _number(value)) is None or number < 0:
         raise UserError(f"{name} must be a finite number of at least 0, not {value!r}")
 
 
 def require_fraction(name: str, value: object) -> None:
-    """`value` is at least 0 and below 1."""
+    """Require a number of at least 0 and below 1."""
     if (number := _number(value)) is None or not 0 <= number < 1:
         raise UserError(f"{name} must be at least 0 and below 1, not {value!r}")
 
 
 def require_share(name: str, value: object) -> None:
-    """`value` is above 0 and at most 1."""
+    """Require a number above 0 and at most 1."""
     if not (number := _number(value)) or not 0 < number <= 1:
         raise UserError(f"{name} must be above 0 and at most 1, not {value!r}")
 
@@ -71,7 +71,7 @@ def _number(value: object) -> float | None:
         return None
     try:
         return value if math.isfinite(value) else None
-    except OverflowError:  # a whole number beyond the floats
+    except OverflowError:  # an integer too large for a float
         return None
 
 
@@ -96,9 +96,9 @@ _CHECKS: dict[Any, Any] = {
 def check_fields(config: Any, prefix: str = "") -> None:
     """Check each field of a dataclass by its annotation.
 
-    A plain int counts something, and is at least 1; a plain float is above 0; what is meant
-    otherwise has a type of its own above. `prefix` stands before the names, and flags (--) have
-    dashes in them. Texts are not looked at.
+    A plain int must be at least 1, and a plain float above 0; for other ranges there are the types
+    above. `prefix` is put before the names; with --, they are written as flags, with dashes.
+    Strings are not checked.
     """
     for name, kind in _annotations(type(config)).items():  # type: ignore[arg-type]
         shown = name.replace("_", "-") if prefix == "--" else name

@@ -187,7 +187,7 @@ def test_bad_settings_are_named(make_dataset: MakeDataset, tmp_path: Path) -> No
     with pytest.raises(UserError, match="train split has 100 tokens, too few for one context"):
         Loader(data.train, context=100, batch_size=1, seed=0)
     assert Loader(data.train, context=99, batch_size=1, seed=0).reader.n_windows == 1
-    with pytest.raises(UserError, match=r"multiple of 2, the parts that devices .*, not 3"):
+    with pytest.raises(UserError, match=r"multiple of 2, the number of devices .*, not 3"):
         Loader(data.train, context=9, batch_size=3, seed=0, world_size=2)
     np.arange(50, dtype=np.uint16).tofile(tmp_path / "train.bin")
     with pytest.raises(UserError, match="within_documents"):

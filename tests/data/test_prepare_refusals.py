@@ -53,14 +53,14 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "empty folder": (["nothing"], "folder nothing holds no"),
         "empty file": (["empty.txt"], "there is no text in empty.txt"),
         "only separators": (["ends.txt"], "there is no text in ends.txt"),
-        "only blanks": (["blank.txt"], "there is no text in blank.txt (blanks and ends of lines"),
+        "only blanks": (["blank.txt"], "there is no text in blank.txt (spaces and newlines"),
         "few blanks": (["blanks.txt"], "there is no text in blanks.txt"),
         "blank objects": (["blank.jsonl"], "there is no text in blank.jsonl"),
         "blanks, trained": (["blank.txt", "--train-tokenizer", "300"], "there is no text"),
         "blank validation": (["ok.txt", "--val", "blank.txt"], "there is no text in blank.txt"),
         "empty, trained": (["empty.txt", "--train-tokenizer", "300"], "there is no text"),
         "empty validation": (["ok.txt", "--val", "empty.txt"], "there is no text in empty.txt"),
-        "nothing to hold out": (["short.txt"], "too short to hold out a part of it, which takes"),
+        "nothing to hold out": (["short.txt"], "too short to hold out a part of it, which needs"),
         "not UTF-8": (["latin.txt"], "latin.txt is not UTF-8 text: invalid continuation byte"),
         "UTF-16": (
             ["wide.txt"],
@@ -70,7 +70,7 @@ def _bad_inputs(folder: Path) -> dict[str, tuple[list[str], str]]:
         "no xz": (["fake.txt.xz"], "cannot read fake.txt.xz"),
         "bad JSON": (["bad.jsonl"], "bad.jsonl line 2 is not JSON"),
         "other field": (["field.jsonl"], "line 1 has no text in the field 'text'"),
-        "field of a number": (["number.jsonl"], "has no text in the field 'text', but 5; mend the"),
+        "field of a number": (["number.jsonl"], "has no text in the field 'text', but 5; fix the"),
         "no object": (["list.jsonl"], "list.jsonl line 1 has no text"),
         "bad Parquet": (["bad.parquet"], "bad.parquet is not a Parquet file"),
         "torn Parquet": (["torn.parquet"], "reading torn.parquet stopped part-way: "),
@@ -108,7 +108,7 @@ def test_no_tokenizer_is_trained_on_what_comes_through_a_pipe(tmp_path: Path) ->
         os.write(writing, TEXT.encode())
         os.close(writing)
         config = PrepareConfig((f"/dev/fd/{reading}",), tmp_path / "out", train_tokenizer=300)
-        with pytest.raises(UserError, match="is a pipe, which can be read once"):
+        with pytest.raises(UserError, match="is a pipe, which can be read only once"):
             prepare(config)
     finally:
         os.close(reading)

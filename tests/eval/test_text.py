@@ -189,7 +189,7 @@ def test_only_tokens_of_its_own_tokenizer_are_measured(
         assert main(["eval", str(path), "--device", "cpu", "--data", str(data)]) == 0
         capsys.readouterr()
         assert main(["eval", str(path), "--tokenizer", "bytes", "--text", *inputs]) == 2
-        assert "has a tokenizer of its own, bpe-280, and bytes gives other ids" in (
+        assert "has its own tokenizer, bpe-280, and bytes gives other ids" in (
             capsys.readouterr().err
         )
     rmtree(run / "tokenizer")

@@ -163,7 +163,7 @@ def test_a_mark_that_gives_no_dimension_is_refused(marks: Any) -> None:
 
 @pytest.mark.parametrize("name", ["W_gat", "s_qk.stored"])
 def test_a_mark_of_what_is_no_matrix_is_refused(name: str) -> None:
-    with pytest.raises(UserError, match=rf"{name} is not a matrix any more, or never was one"):
+    with pytest.raises(UserError, match=rf"{name} is no longer a matrix, or never was one"):
         Gated({name: -1})
 
 
@@ -186,11 +186,11 @@ def test_a_table_of_other_sequences_or_heads_is_refused(
     initialize_(model, config)
     h = normalize(torch.randn(2, 4, 16))
     table = RopeTable(8, d_k, 1e4)(positions)
-    with pytest.raises(UserError, match="sequences of 4 tokens with heads of 8 need a table"):
+    with pytest.raises(UserError, match="sequences of 4 tokens with heads of 8 need a RoPE table"):
         model(h, table)
     if isinstance(model, Attention):
         for tables in ({"rope": table}, {"source_rope": table}):
-            with pytest.raises(UserError, match="need a table of RoPE that is made for them"):
+            with pytest.raises(UserError, match="need a RoPE table of that size"):
                 model.cross(h, h, **tables)
 
 

@@ -185,7 +185,7 @@ def test_a_wrapper_that_flattens_parameters_is_refused() -> None:
         retract_(flat)
     parametrized = Transformer(tiny_config())
     parametrize.register_parametrization(parametrized, "E_input", nn.Tanh())
-    with pytest.raises(UserError, match="E_input is not a matrix any more"):
+    with pytest.raises(UserError, match="E_input is no longer a matrix"):
         retract_(parametrized)
 
 

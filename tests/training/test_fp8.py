@@ -91,7 +91,7 @@ def test_shapes_that_do_not_go_are_refused(monkeypatch: pytest.MonkeyPatch) -> N
     check_eight_bits(in_8_bits(tiny("gpt")), gpu)
     with pytest.raises(UserError, match=r"model.d_mlp in steps of 16, not 40"):
         check_eight_bits(in_8_bits(tiny("gpt"), model__d_mlp=40), gpu)
-    with pytest.raises(UserError, match=r"does not go with parallel.tensor = 2"):
+    with pytest.raises(UserError, match=r"does not work with parallel.tensor = 2"):
         check_eight_bits(in_8_bits(tiny("gpt"), parallel__tensor=2), gpu)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 0))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "A100")

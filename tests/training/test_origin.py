@@ -170,7 +170,7 @@ def test_a_run_without_a_checkpoint_needs_the_same_model_again(
     loop.train(tiny("ngpt"), dataset, new, init_from=find_saved(old))
     shutil.rmtree(new / "checkpoints")
     shutil.rmtree(old / "checkpoints" / "step_12")
-    with pytest.raises(UserError, match="not any more the model that this run begins with"):
+    with pytest.raises(UserError, match="no longer the model that this run begins with"):
         loop.train(tiny("ngpt"), dataset, new, resume="auto")
 
 

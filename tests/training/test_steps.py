@@ -246,7 +246,7 @@ def test_a_plan_of_what_is_slow_measures_less_of_it(
     plan = make_plan(run, dataset, said.append)
     assert seen == [(sequences, context)] * 2
     assert plan["tokens_per_second"] == pytest.approx(1e9 / flops_per_token(run.model))
-    assert said == ["measuring 64 of 256 tokens on cpu, for all would take long"][: context < 256]
+    assert said == ["measuring 64 of 256 tokens on cpu, since all would take long"][: context < 256]
 
 
 def test_a_pass_that_takes_long_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:

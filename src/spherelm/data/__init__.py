@@ -2,6 +2,6 @@
 
     text ─ sources ─► pieces ─ tokenizer ─► shards ─ dataset ─► loader ─► (B, T) tokens
 
-Only `loader` imports torch; only the tokenizers and formats that need them import the packages of
-`spherelm[data]`.
+Only `loader` imports torch, and only the tokenizers and formats that need the packages of
+`spherelm[data]` import them.
 """

@@ -1,11 +1,11 @@
-"""The bytes as a tokenizer of the `tokenizers` library: a byte-level BPE that merges nothing."""
+"""The byte tokenizer in the format of the `tokenizers` library: a byte-level BPE without merges."""
 
 from __future__ import annotations
 
 from typing import Any
 
 END_OF_TEXT = "<|endoftext|>"
-"""The token that ends a document, spelt out: id 256."""
+"""The text of the token that ends a document, id 256."""
 
 
 def byte_tokenizer_json() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def byte_tokenizer_json() -> dict[str, Any]:
 def _byte_alphabet() -> list[str]:
     """The character that stands for each byte in a byte-level BPE.
 
-    Bytes that print stand for themselves, the others for the characters from U+0100 on, in order.
+    Printable bytes are represented by themselves, the others by characters from U+0100 on.
     """
     prints = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
     substitutes = iter(range(0x100, 0x200))

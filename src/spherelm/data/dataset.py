@@ -1,7 +1,7 @@
 """A dataset: a folder of token shards, opened for reading.
 
 `spherelm prepare` writes `dataset.json` last, so a folder that has one is complete. nanoGPT's
-folders (`train.bin` and `val.bin`, raw uint16) are read as they are.
+folders (`train.bin` and `val.bin`, raw uint16) can be read directly.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ FORMAT, VERSION = "spherelm dataset", 1
 MANIFEST = "dataset.json"
 SPLITS = ("train", "val")
 VERIFY_LIMIT = 2 << 30
-"""Up to this many bytes of tokens, checksums are verified whenever a dataset is opened: about a
-second. Above it only when asked; the sizes of files are checked always."""
+"""Up to this many bytes of tokens, checksums are verified whenever a dataset is opened, which takes
+about a second; above it, only on request. The sizes of files are always checked."""
 
 COUNTED_TOGETHER = 1 << 22
-"""Tokens that are counted at a time: each becomes eight bytes."""
+"""Tokens counted at a time: each takes eight bytes."""
 
 LLM_C_MAGIC, LLM_C_HEADER = 20240520, 1024
-"""What the shards of llm.c and modded-nanogpt begin with, as an int32: as two tokens they would be
-55432 and 308. And the bytes before their tokens."""
+"""The int32 that shards of llm.c and modded-nanogpt begin with (as two tokens it would be 55432 and
+308), and the length of their header in bytes."""
 
 
 @dataclass(frozen=True, repr=False)
 class TokenSplit:
-    """The training or the validation part: the tokens of its shards, one after another."""
+    """The training or validation part: the tokens of its shards, one after another."""
 
     name: str
     shards: tuple[Shard, ...]
@@ -57,7 +57,7 @@ class TokenSplit:
 
     @property
     def n_bytes(self) -> int | None:
-        """UTF-8 bytes of the text; None where that is not known (nanoGPT's files)."""
+        """UTF-8 bytes of the text; None if unknown (nanoGPT's files)."""
         total = sum(shard.header.text_bytes for shard in self.shards)
         return total if all(shard.starts is not None for shard in self.shards) else None
 
@@ -70,11 +70,11 @@ class TokenDataset:
     splits: dict[str, TokenSplit]
     known_vocab_size: int | None
     tokenizer_fingerprint: str | None = None
-    """That of the tokenizer that made the tokens; None where it is not known (nanoGPT's)."""
+    """Of the tokenizer that made the tokens; None if unknown (nanoGPT's files)."""
     _token_bytes: dict[str, NDArray[np.float64] | None] = field(default_factory=dict, init=False)
 
     def __repr__(self) -> str:
-        """In a line: it may hold millions of documents."""
+        """One line, since there may be millions of documents."""
         parts = ", ".join(f"{name} {split.n_tokens:,}" for name, split in self.splits.items())
         made_by = self.tokenizer_fingerprint or "unknown"
         return f"<TokenDataset {self.path}: {parts} tokens, tokenizer {made_by}>"
@@ -89,7 +89,7 @@ class TokenDataset:
 
     @property
     def has_val(self) -> bool:
-        """Whether there is a validation part; data of `--val-fraction 0` has none."""
+        """Whether there is a validation part; data made with `--val-fraction 0` has none."""
         return "val" in self.splits
 
     def _split(self, name: str) -> TokenSplit:
@@ -99,7 +99,7 @@ class TokenDataset:
 
     @cached_property
     def vocab_size(self) -> int:
-        """The tokenizer's; where none is known, one more than the largest token."""
+        """The tokenizer's; if that is unknown, one more than the largest token."""
         if self.known_vocab_size is not None:
             return self.known_vocab_size
         return 1 + max(
@@ -108,7 +108,7 @@ class TokenDataset:
 
     @property
     def vocab_size_notes(self) -> tuple[str, ...]:
-        """What is to be said where `vocab_size` decides the model's: nothing if it is known."""
+        """Notes for when `vocab_size` determines the model's; none if it is known."""
         if self.known_vocab_size is not None:
             return ()
         return (
@@ -119,11 +119,11 @@ class TokenDataset:
 
     @property
     def fingerprint(self) -> str:
-        """Changes with any token of any split; a run goes on only with the same data."""
+        """Changes with any token of any split; a run resumes only on the same data."""
         return _digest(f"{name} {split.fingerprint}" for name, split in self.splits.items())
 
     def check_tokenizer(self) -> None:
-        """Refuse a tokenizer in the folder that is damaged or another; cheaper than loading it."""
+        """Refuse a damaged or wrong tokenizer in the folder; cheaper than loading it."""
         folder = self.path / "tokenizer"
         if folder.is_dir():
             found = read_description(folder).get("fingerprint", self.tokenizer_fingerprint)
@@ -133,7 +133,7 @@ class TokenDataset:
         """The tokenizer that was copied into the folder when the data was prepared."""
         folder = self.path / "tokenizer"
         if not folder.is_dir():
-            raise UserError(f"{self.path} has no tokenizer of its own; name one with --tokenizer")
+            raise UserError(f"{self.path} has no tokenizer; name one with --tokenizer")
         tokenizer = load_saved_tokenizer(folder)
         self._check_made_by(tokenizer.fingerprint)
         return tokenizer
@@ -144,10 +144,10 @@ class TokenDataset:
             raise records.damaged(folder, "it is not the tokenizer that made the tokens")
 
     def token_bytes(self, name: str) -> NDArray[np.float64] | None:
-        """UTF-8 bytes of text that each id stands for in a split; None where that is not known.
+        """UTF-8 bytes of text that each id stands for in a split; None if unknown.
 
-        They are the tokenizer's, times what makes them sum up to the bytes of the split: 1, unless
-        a tokenizer adds to texts, leaves something out, or changes them.
+        They are the tokenizer's, times a factor that makes them add up to the bytes of the split:
+        1, unless a tokenizer adds to texts, leaves something out, or changes them.
         """
         if name not in self._token_bytes:
             self._token_bytes[name] = self._count_token_bytes(self._split(name))
@@ -158,7 +158,7 @@ class TokenDataset:
             return None
         try:
             lengths = self.tokenizer().token_bytes
-        except UserError:  # none was kept, or the package that reads it is not installed
+        except UserError:  # there is none, or the package that reads it is not installed
             return None
         counts = np.zeros(len(lengths), np.int64)
         for shard in split.shards:
@@ -173,8 +173,8 @@ def open_folder(
 ) -> TokenDataset:
     """Open a prepared folder, or one of nanoGPT.
 
-    `verify` says whether checksums are verified; by default they are, up to `VERIFY_LIMIT`.
-    `vocab_size` matters to nanoGPT folders alone, which do not say theirs.
+    `verify`: whether to verify checksums; by default, up to `VERIFY_LIMIT`. `vocab_size` only
+    matters for nanoGPT's folders, which do not state theirs.
     """
     if not isinstance(path, (str, Path)):
         raise UserError(f"data is named by its folder, not {path!r}")
@@ -222,7 +222,7 @@ def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
     if verify is None:
         verify = sum(shard.tokens.nbytes for shard in shards) <= VERIFY_LIMIT
     if verify:
-        with ThreadPoolExecutor() as pool:  # crc32 lets go of the interpreter
+        with ThreadPoolExecutor() as pool:  # crc32 releases the GIL
             list(pool.map(lambda shard: check_shard(path, shard), shards))
     return TokenDataset(path, splits, vocab_size, tokenizer_fingerprint)
 
@@ -230,7 +230,7 @@ def _open_prepared(path: Path, verify: bool | None) -> TokenDataset:
 def _check_totals(
     file: Path, split: TokenSplit, total: Mapping[str, Any], tokenizer_fingerprint: str
 ) -> None:
-    """What `dataset.json` says of a split must be what the headers of its shards add up to."""
+    """Refuse a `dataset.json` whose totals are not those of the shards' headers."""
     found = _totals([shard.header for shard in split.shards])
     for name in ("tokens", "documents", "text_bytes"):
         if records.field(total, name, int, file) != found[name]:
@@ -239,7 +239,7 @@ def _check_totals(
         of = (shard.header.split, shard.header.tokenizer_fingerprint)
         if of != (split.name, tokenizer_fingerprint):
             header = file.with_name(f"{shard.name}.json")
-            raise records.damaged(header, "it is of another split or tokenizer than dataset.json")
+            raise records.damaged(header, "its split or tokenizer is not that of dataset.json")
 
 
 def _identity(shard: Shard) -> str:
@@ -248,7 +248,7 @@ def _identity(shard: Shard) -> str:
 
 
 def _open_nanogpt(path: Path, vocab_size: int | None) -> TokenDataset:
-    """`train.bin` and `val.bin`. `meta.pkl`, if any, is left alone: unpickling runs code."""
+    """`train.bin` and `val.bin`. `meta.pkl`, if any, is ignored: unpickling runs code."""
     splits = {}
     for name in SPLITS:
         file = path / f"{name}.bin"
@@ -276,7 +276,7 @@ def read_nanogpt(file: Path) -> np.ndarray[Any, np.dtype[np.uint16]]:
 
 
 def _sampled_digest(tokens: np.ndarray[Any, np.dtype[np.uint16]], samples: int = 64) -> str:
-    """Tells one file from another by its size and 64 windows of it; it is no checksum."""
+    """Identifies a file by its size and 64 windows of it; not a checksum."""
     window = 1 << 15
     last = max(0, len(tokens) - window)
     digest = hashlib.blake2b(str(len(tokens)).encode(), digest_size=16)
@@ -292,7 +292,7 @@ def _digest(parts: Any) -> str:
 def write_manifest(
     folder: Path, tokenizer: Tokenizer, shards: Mapping[str, Sequence[ShardHeader]], **fields: Any
 ) -> dict[str, Any]:
-    """Write `dataset.json`, which says that the folder is complete, and return what it says."""
+    """Write `dataset.json`, which marks the folder as complete; returns its content."""
     splits = {name: _totals(headers) for name, headers in shards.items() if headers}
     manifest = {
         "tokenizer": {

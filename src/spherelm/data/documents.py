@@ -1,7 +1,7 @@
-"""Documents and the pieces they are tokenized in.
+"""Documents, and the pieces in which they are tokenized.
 
 A document of any length is cut into pieces of bounded size, so that a book, or a file of 50 GB
-without a separator, is encoded on all cores and never held in memory whole.
+without a separator, is encoded on all cores and never held in memory as a whole.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 SEPARATOR = "<|endoftext|>"
-"""A line that holds only this ends a document of a plain text."""
+"""In plain text, a line with only this ends a document."""
 PIECE = 1 << 16
 """Most characters of a piece."""
 
@@ -26,7 +26,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(document: str, starts: bool = True) -> Iterator[Piece]:
-    """The pieces of one document, or of the rest of one; an empty one has none."""
+    """The pieces of a document, or of the rest of one; an empty document has none."""
     if document:
         texts = cut(document)
         last = len(texts) - 1
@@ -38,7 +38,7 @@ def pieces_of_lines(lines: Iterable[str]) -> Iterator[Piece]:
     """The pieces of a plain text whose documents are separated by `SEPARATOR` lines.
 
     The newline before a separator belongs to it. A text without separators is one document. The
-    pieces are those that `pieces_of` gives for each document, found while reading.
+    pieces are those of `pieces_of` for each document, but found while reading.
     """
     held: list[str] = []
     size, starts = 0, True
@@ -50,7 +50,7 @@ def pieces_of_lines(lines: Iterable[str]) -> Iterator[Piece]:
             continue
         held.append(line)
         size += len(line)
-        if size > 2 * PIECE + 2:  # three parts or more; nothing that follows moves the first cuts
+        if size > 2 * PIECE + 2:  # at least three parts; further text cannot move the first cuts
             *whole, last_but_one, last = cut("".join(held))
             for text in whole:
                 yield Piece(text, starts, ends=False)
@@ -61,12 +61,12 @@ def pieces_of_lines(lines: Iterable[str]) -> Iterator[Piece]:
 
 
 def cut(text: str) -> list[str]:
-    """Cut a text into parts of at most `PIECE` characters, of which the last alone may be short.
+    """Cut a text into parts of at most `PIECE` characters; only the last may be short.
 
-    The places are such that the usual tokenizers, which never join a word to what is before its
-    space or its line, give the parts the tokens they give the whole: after a newline that stands
-    alone, else before a space that does; only a run of `PIECE`/2 characters with neither is cut
-    anywhere. (SentencePiece models put a space before each part.)
+    Cuts are after a single newline, or else before a single space. There, the usual tokenizers give
+    the parts the same tokens as the whole, since they never merge across the start of a word or
+    line. Only a run of `PIECE`/2 characters with neither is cut anywhere. (SentencePiece models put
+    a space before each part.)
     """
     parts, start = [], 0
     while len(text) - start > PIECE + 1:
@@ -77,7 +77,7 @@ def cut(text: str) -> list[str]:
 
 
 def _place(text: str, low: int, high: int) -> int:
-    """The last good place to cut in (low, high]."""
+    """The last suitable place to cut in (low, high]."""
     for mark, after in (("\n", 1), (" ", 0)):
         end = high
         while (at := text.rfind(mark, low, end)) > low:

@@ -1,4 +1,4 @@
-"""Tokenizing on all cores: batches of pieces go to processes, tokens come back in order."""
+"""Tokenizing on all cores: processes encode batches of pieces, and tokens come back in order."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def encode_pieces(tokenizer: Tokenizer, dtype: str, pieces: Sequence[Piece]) -> Encoded:
-    """Tokenize, and put the end-of-document token where a document ends."""
+    """Tokenize pieces, and add the end-of-document token where a document ends."""
     parts = tokenizer.encode_batch([piece.text for piece in pieces])
     lengths = np.array([len(ids) for ids in parts], np.int64)
     ends = np.cumsum(lengths + np.array([piece.ends for piece in pieces], np.int64))
@@ -37,7 +37,7 @@ def encode_pieces(tokenizer: Tokenizer, dtype: str, pieces: Sequence[Piece]) -> 
 
 
 def join(parts: Sequence[Encoded]) -> Encoded:
-    """One after another."""
+    """Concatenate."""
     offsets = np.cumsum([0, *(len(part.tokens) for part in parts)])
     return Encoded(
         np.concatenate([part.tokens for part in parts]),
@@ -63,8 +63,8 @@ def encode_batches(
 ) -> Iterator[tuple[T, Encoded]]:
     """Encode labelled batches; results come in the order of the batches.
 
-    With one worker all happens in this process. Otherwise each worker is a process whose tokenizer
-    uses one thread: this scales better than the threads of `tokenizers`, which share a cache.
+    A single worker is this process. Otherwise each worker is a process whose tokenizer uses one
+    thread: this scales better than the threads of `tokenizers`, which share a cache.
     """
     if workers == 1:
         for label, batch in batches:
@@ -75,7 +75,7 @@ def encode_batches(
     def encode(batch: list[Piece]) -> Encoded:
         worker = idle.get()
         try:
-            with or_died("a process that tokenizes", "use fewer --workers to go on"):
+            with or_died("a process that tokenizes", "continue with fewer --workers"):
                 worker.send(batch)
                 encoded: Encoded | Exception = worker.recv()
         finally:
@@ -85,7 +85,7 @@ def encode_batches(
         return encoded
 
     waiting: deque[tuple[T, Future[Encoded]]] = deque()
-    with contextlib.ExitStack() as at_the_end:  # what was entered last ends first
+    with contextlib.ExitStack() as at_the_end:  # last in, first out
         threads = at_the_end.enter_context(ThreadPoolExecutor(workers))
         for _ in range(workers):
             idle.put(at_the_end.enter_context(spawned(_encode_in_worker, tokenizer, dtype)))
@@ -109,7 +109,7 @@ def available_cores() -> int:
 
 def _encode_in_worker(there: Connection, tokenizer: Tokenizer, dtype: str) -> None:
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for Windows, where no process starts deaf
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # for Windows; elsewhere `spawned` does it
     while True:
         pieces = there.recv()
         try:

@@ -1,7 +1,7 @@
-"""The Hugging Face hub: asked for what can be one of its names alone, and given up within seconds.
+"""The Hugging Face hub: asked only for possible names, and given up on within seconds.
 
-Its libraries try again for half a minute, and say so in a dozen lines, where there is no network.
-So one connection is tried first; where it fails, they are told to look into their cache alone.
+Without a network its libraries retry for half a minute, and print a dozen lines about it. So we try
+one connection first; if it fails, the libraries are told to use only their cache.
 """
 
 from __future__ import annotations
@@ -22,35 +22,36 @@ from typing import Any
 from spherelm.errors import UserError, first_line
 
 OFFLINE = "HF_HUB_OFFLINE"
-"""What says, in the environment and in the hub's libraries, that nothing is asked of the hub."""
+"""The switch, in the environment and in the hub's libraries, for never contacting the hub."""
 PATIENCE = 4.0
 """Seconds that a connection to the hub may take."""
 
 
 def may_be_a_name(spec: str) -> bool:
-    """Whether `spec` can be a name on the hub, NAME or OWNER/NAME, rather than a path misspelt."""
+    """Whether `spec` can be a name on the hub, NAME or OWNER/NAME, rather than a mistyped path."""
     if not re.fullmatch(r"[\w][\w.\-]*(/[\w][\w.\-]*)?", spec, re.ASCII):
         return False
     return not Path(spec).parent.exists() if "/" in spec else nearest_here(spec) is None
 
 
 def nearest_here(name: str) -> str | None:
-    """The file or folder beside us whose name is almost `name`."""
+    """A file or folder in the current directory whose name is almost `name`."""
     close = difflib.get_close_matches(name, os.listdir(), n=1, cutoff=0.8)
     return close[0] if close else None
 
 
 @contextlib.contextmanager
 def asked(refusal: Callable[[str], str], here: bool = False) -> Iterator[None]:
-    """Use the hub's libraries, from their cache alone if nobody answers and it is not all `here`.
+    """Use the hub's libraries, with only their cache if the hub does not answer. `here` says that
+    everything is local, so the hub is not tried.
 
-    Whatever goes wrong (the network, the name, a library's own mistakes: they do not tell them
-    apart) ends in the line that `refusal` makes of the reason.
+    Whatever goes wrong (the network, the name, a bug of a library: they do not tell them apart)
+    becomes the one line that `refusal` makes of the reason.
     """
     online = here or answers()
     with contextlib.ExitStack() as later:
         if not online:
-            _switch(os.environ, "1", later)  # first: the libraries look there when imported
+            _switch(os.environ, "1", later)  # first: the libraries read it when imported
             for module in ("huggingface_hub.constants", "datasets.config"):
                 with contextlib.suppress(ImportError):
                     _switch(vars(importlib.import_module(module)), True, later)
@@ -71,18 +72,18 @@ def _switch(place: MutableMapping[str, Any], value: object, later: contextlib.Ex
 
 
 def _is_offline() -> bool:
-    """Whether the user has said so."""
+    """Whether the user has switched the hub off."""
     words = (os.environ.get(name, "") for name in (OFFLINE, "TRANSFORMERS_OFFLINE"))
     return any(word.upper() in ("1", "ON", "YES", "TRUE") for word in words)
 
 
 def _endpoint() -> urllib.parse.SplitResult:
-    """Where the hub's libraries ask."""
+    """The address that the hub's libraries use."""
     return urllib.parse.urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
 
 
 def answers() -> bool:
-    """Whether the hub, or the proxy on the way to it, takes a connection; not asked if offline."""
+    """Whether the hub, or the proxy in front of it, accepts a connection; not tried if offline."""
     if _is_offline():
         return False
     way = _endpoint()
@@ -98,7 +99,7 @@ def answers() -> bool:
             socket.create_connection((way.hostname or "", port), PATIENCE).close()
             found.append(True)
 
-    # In a thread: to look up a name may take longer than any timeout of a socket.
+    # In a thread: looking up a name may take longer than any socket timeout.
     thread = threading.Thread(target=connect, daemon=True)
     thread.start()
     thread.join(PATIENCE)

@@ -1,11 +1,11 @@
 """Batches from token shards: shuffled, sharded by rank, prefetched, exactly resumable.
 
-Shapes: B sequences of a rank, T context. Window i of a shard is its tokens iT, …, iT + T: T + 1 of
-them, the last being the next window's first, so that every token is predicted once an epoch. The
-windows of a split are numbered through its shards; none crosses from one shard to the next.
+Shapes: B sequences of a rank, T context. Window i of a shard is its tokens iT, …, iT + T. The last
+of these T + 1 tokens is the first of the next window, so every token is predicted once per epoch.
+The windows of a split are numbered through all its shards; none crosses from one shard to the next.
 
-Rank r of n takes the r-th part of every global batch, so the sequence of global batches, and with
-it the run, does not depend on how many devices share it.
+Rank r of n takes the r-th part of every global batch, so the sequence of global batches, and
+therefore the run, does not depend on the number of devices.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Batch(NamedTuple):
     targets: Tensor
     """(B, T) int64: the token after each of `tokens`."""
     documents: Tensor | None
-    """(B, T) int64: the number of each token's document, from 0 in every row; None unless asked."""
+    """(B, T) int64: the number of each token's document, from 0 in every row; None by default."""
     position_ids: Tensor | None = None
-    """(B, T) int64: positions that count from 0 in every document of a row; None unless asked."""
+    """(B, T) int64: positions that count from 0 in every document of a row; None by default."""
 
 
 class WindowReader:
@@ -80,7 +80,7 @@ class WindowReader:
         }
 
     def read(self, windows: NDArray[np.int64], pin: bool = False) -> Batch:
-        """Copy the given windows out; each token is widened to int64 on its way."""
+        """Copy out the given windows, widened to int64."""
         shape = (len(windows), self.context)
         tokens = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
         targets = torch.empty(shape, dtype=torch.int64, pin_memory=pin)
@@ -96,7 +96,7 @@ class WindowReader:
             starts = self.split.shards[shard].starts
             if documents is None or starts is None:
                 continue
-            # A 1 where a document starts inside a row: their running sum numbers documents.
+            # A 1 where a document starts inside a row: the running sum numbers the documents.
             begins = local[rows] * self.context
             first = starts.searchsorted(begins + 1)
             last = starts.searchsorted(begins + self.context)
@@ -113,8 +113,8 @@ class WindowReader:
 def restarting_positions(documents: Tensor) -> Tensor:
     """Positions that count from 0 in every document of a row: (B, T) -> (B, T)
 
-    `documents` numbers the document of each token; neighbours of one number belong together. The
-    same serves a row padded on the left: 0 for the padding, 1 for the text.
+    `documents` is the number of each token's document. For a row padded on the left, use 0 for the
+    padding and 1 for the text.
     """
     index = torch.arange(documents.shape[1], device=documents.device).expand_as(documents)
     begins = torch.ones_like(documents, dtype=torch.bool)
@@ -126,8 +126,8 @@ class Loader:
     """An endless iterator over the training batches of one rank.
 
     `batch_size` is that of the global batch, of which this rank gets `batch_size / world_size`
-    sequences. The whole state is `consumed`, the number of sequences handed out on all ranks:
-    what was prefetched and not handed out does not count.
+    sequences. The whole state is `consumed`, the number of sequences handed out on all ranks, not
+    counting prefetched ones.
     """
 
     def __init__(
@@ -148,8 +148,8 @@ class Loader:
         require_int("prefetch", prefetch, at_least=0)
         if batch_size % world_size:
             raise UserError(
-                f"train.batch_size must be a multiple of {world_size}, the parts that devices "
-                f"(with parallel.tensor, groups of them) divide it into, not {batch_size}"
+                f"train.batch_size must be a multiple of {world_size}, the number of devices "
+                f"(with parallel.tensor, of groups of them) that share it, not {batch_size}"
             )
         self.reader = WindowReader(split, context, within_documents, restart_positions)
         self.batch_size, self.seed = batch_size, seed
@@ -159,7 +159,7 @@ class Loader:
         self.consumed = 0
         self._read: Callable[[], Batch] | None = None
         self._ahead: deque[Future[Batch]] = deque()
-        """Batches that are being read, in order, by the one thread of `_reading`."""
+        """Batches being read, in order, by the single thread of `_reading`."""
         self._reading: ThreadPoolExecutor | None = None
 
     def __iter__(self) -> Iterator[Batch]:
@@ -179,7 +179,7 @@ class Loader:
         return _to_device(batch, self.device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the run stands in its data. A different batch size or world size may go on."""
+        """The run's position in its data. The batch size and world size may change on resuming."""
         return {
             "consumed": self.consumed,
             "seed": self.seed,
@@ -188,7 +188,7 @@ class Loader:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where `state` stopped; the data, its cut and its order must be the same."""
+        """Continue where `state` stopped; the data, its context and its order must be the same."""
         mine = self.state_dict()
         for key, what in (
             ("data", "tokens of the training data"),
@@ -203,7 +203,7 @@ class Loader:
         self.consumed = int(state["consumed"])
 
     def close(self) -> None:
-        """Stop prefetching; what was prefetched is forgotten and will be read again."""
+        """Stop prefetching; prefetched batches are dropped, and read again if needed."""
         if self._reading is not None:
             self._reading.shutdown(cancel_futures=True)
         self._read = self._reading = None
@@ -224,9 +224,9 @@ def evaluation_batches(
 ) -> Iterator[Batch]:
     """A fixed set of windows, the same at every call, evenly spread over the split.
 
-    `batch_size` is that of the global batch. All ranks get batches of one shape: where a rank has
-    fewer sequences than another, rows whose targets are `IGNORE_INDEX` fill its share. So sum the
-    losses and count the targets that are not ignored, over ranks, before dividing.
+    `batch_size` is that of the global batch. All ranks get batches of the same shape: a rank with
+    fewer sequences gets rows whose targets are all `IGNORE_INDEX`. So sum the losses and the counts
+    of targets that are not ignored over all ranks before dividing.
     """
     require_int("n_sequences", n_sequences)
     require_int("batch_size", batch_size)
@@ -247,7 +247,7 @@ def evaluation_batches(
 def _make_read(loader: Loader) -> Callable[[], Batch]:
     """The function that reads the next batch; it keeps its own position, ahead of `consumed`.
 
-    It holds no reference to the loader, so that the thread ends where that is forgotten.
+    It holds no reference to the loader, so that the thread ends when the loader is dropped.
     """
     reader, batch_size = loader.reader, loader.batch_size
     order = TrainingOrder(reader.n_windows, loader.seed)
@@ -266,7 +266,7 @@ def _make_read(loader: Loader) -> Callable[[], Batch]:
 
 
 def _to_device(batch: Batch, device: torch.device) -> Batch:
-    """Copy without waiting; pinned memory is not reused before the copy is done (by torch)."""
+    """Copy without waiting; torch does not reuse pinned memory before the copy is done."""
     if device.type == "cpu":
         return batch
     return Batch._make(None if t is None else t.to(device, non_blocking=True) for t in batch)

@@ -1,7 +1,7 @@
-"""One door to tokens: a prepared folder, a nanoGPT folder, or the built-in corpus.
+"""Opens data: a prepared folder, a nanoGPT folder, or the built-in corpus.
 
-That corpus is the Python standard library's own sources, with their documentation. Every Python
-installation carries them, so the first run needs no network and no text of others. Each file is a
+The built-in corpus is the source code of Python's standard library, with its documentation. Every
+Python installation has it, so the first run needs no network and no other text. Each file is a
 document, in the order of their paths; files whose path hashes below a twentieth are held out for
 validation. Tokens are bytes.
 """
@@ -28,24 +28,24 @@ from spherelm.errors import UserError
 
 VAL_SHARE = 1 / 20
 SKIPPED_FOLDERS = frozenset(
-    # Packages that are not Python's own; tests, which many installations lack; demonstrations.
+    # Third-party packages; tests, which many installations lack; demos.
     ("site-packages", "dist-packages", "test", "tests", "idle_test", "turtledemo", "__pycache__")
 )
-SKIPPED_PREFIX = "_sysconfigdata"  # how this very Python was built: not a text to learn from
+SKIPPED_PREFIX = "_sysconfigdata"  # build variables of this very Python
 
 _temporary: list[tempfile.TemporaryDirectory[str]] = []
-"""Kept until the process ends, where no cache folder can be written."""
+"""Used if no cache folder can be written; kept until the process ends."""
 
 
 def open_dataset(
     path: str | Path | None = None, verify: bool | None = None, vocab_size: int | None = None
 ) -> TokenDataset:
-    """Open the folder at `path` (see `open_folder`), or the built-in corpus where there is none."""
+    """Open the folder at `path` (see `open_folder`), or without a path, the built-in corpus."""
     return open_builtin() if path is None else open_folder(path, verify, vocab_size)
 
 
 def open_builtin() -> TokenDataset:
-    """The built-in corpus, from the user's cache; the first use takes a second to make it."""
+    """The built-in corpus, from the user's cache; making it at the first use takes a second."""
     documents = list(_documents(Path(sysconfig.get_path("stdlib"))))
     if not documents:
         raise UserError("this Python has no library sources to train on; name data with --data")
@@ -55,7 +55,7 @@ def open_builtin() -> TokenDataset:
     name = f"builtin-{platform.python_version()}-{digest.hexdigest()}"
     try:
         return _open_or_write(durable.cache_folder() / name, documents)
-    except (OSError, RuntimeError):  # a home that cannot be written, or nobody's home
+    except (OSError, RuntimeError):  # the home folder is read-only, or there is none
         _temporary.append(tempfile.TemporaryDirectory(prefix="spherelm-"))
         return _open_or_write(Path(_temporary[-1].name) / name, documents)
 
@@ -75,7 +75,7 @@ def _open_or_write(folder: Path, documents: list[tuple[str, bytes]]) -> TokenDat
             os.rename(Path(scratch) / "corpus", folder)
         except OSError:
             if not folder.is_dir():
-                raise  # else another process was faster, with the same content
+                raise  # otherwise another process was faster, with the same content
     return open_folder(folder, verify=False)
 
 

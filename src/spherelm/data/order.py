@@ -1,7 +1,7 @@
-"""The order of training: every window once an epoch, in a seeded permutation.
+"""The order of training: every window once per epoch, in a seeded permutation.
 
-The permutation is computed, not stored: the window at any position costs the same few operations,
-whether there are ten windows or ten billion, so a run resumes from one integer.
+The permutation is computed, not stored: finding the window at any position takes the same few
+operations, whether there are ten windows or ten billion, so a run resumes from one integer.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 ROUNDS = 8
 CHUNK = 4096
-"""Positions computed at once: numpy's cost per call then vanishes beside that of the tokens."""
+"""Positions computed at once, to make numpy's overhead per call negligible."""
 
 Indices = NDArray[np.uint64]
 
@@ -23,9 +23,9 @@ class Permutation:
     """A keyed bijection of {0, …, n − 1}: a Feistel network over a grid.
 
     Position x is a cell (l, r) of a grid of a rows and b columns, a·b ≥ n. Each round shifts one
-    coordinate by a hash of the other, l ← (l + F(r)) mod a and then r ← (r + F(l)) mod b, which
-    can be undone and so is a bijection of the grid. A cell past n is walked on until it falls
-    below n; since a·b < n + √n + 1 that is rare.
+    coordinate by a hash of the other, l ← (l + F(r)) mod a and then r ← (r + F(l)) mod b, which is
+    invertible and so a bijection of the grid. A cell past n is mapped again until it falls below n
+    (cycle walking); since a·b < n + √n + 1 that is rare.
     """
 
     def __init__(self, n: int, key: bytes) -> None:

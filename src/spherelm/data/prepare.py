@@ -1,10 +1,10 @@
-"""Text to a folder of token shards: on all cores, in a fixed order, going on where it stopped.
+"""Text to a folder of token shards: on all cores, in a fixed order, resumable.
 
 The input is one stream of pieces. Each split collects its pieces in batches, batches are tokenized
 in parallel and come back in order, and a shard is closed with the batch that fills it. So shards
-depend on the input and the settings alone, not on the number of workers. The header of a shard
-says how many pieces had been read at its end and their digest: started again, `prepare` reads on
-to there without tokenizing, sees that the input is the same, and goes on.
+depend only on the input and the settings, not on the number of workers. A shard's header records
+how many pieces had been read at its end, and their digest. Started again, `prepare` reads up to
+there without tokenizing, checks that the input is the same, and continues.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from spherelm.validate import Fraction, check_fields, require_int
 BATCH = 1 << 18
 """Characters of a batch: about a hundred milliseconds of tokenizing."""
 TOKENIZER_TEXT = 1 << 30
-"""Characters of the input, from its start, that a new tokenizer is trained on."""
+"""A new tokenizer is trained on the first so many characters of the input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,18 +56,18 @@ class PrepareSettings:
     train_tokenizer: int | None = None
     """Train a byte-level BPE with this many tokens on the text instead."""
     end_of_document: str | None = None
-    """Token that ends a document, where the tokenizer has none of the usual ones."""
+    """Token that ends a document, if the tokenizer has none of the usual ones."""
     field: str = "text"
     """Field or column that holds the text."""
     val_fraction: Fraction | None = None
-    """Share of documents held out for validation, by their hash, or where that holds out none, of
-    the end of the text; 0.01 unless --val is given."""
+    """Share of documents held out for validation, chosen by their hash; if that chooses none, this
+    share of the text is held out at its end. 0.01 unless --val is given."""
     val: tuple[str, ...] = ()
-    """Inputs of their own for validation."""
+    """Separate inputs for validation."""
     dtype: Literal["auto", "uint16", "uint32"] = "auto"
     """uint16 or uint32; auto: the smallest that holds the tokenizer's ids."""
     shard_tokens: int = 1 << 26
-    """Tokens of a shard, about."""
+    """Approximate number of tokens in a shard."""
     workers: int | None = None
     """Processes to tokenize in. Unset: all cores."""
 
@@ -77,7 +77,7 @@ class PrepareSettings:
 
 @dataclass(frozen=True)
 class PrepareConfig(PrepareSettings):
-    """What `prepare` is asked for."""
+    """The arguments of `prepare`."""
 
     inputs: tuple[str, ...]
     out: Path
@@ -115,29 +115,29 @@ class Progress:
     stage: str
     """What is being done."""
     read: int
-    """Bytes of the input files, as they lie on disk."""
+    """Bytes read of the input files, as stored on disk."""
     size: int | None
-    """All bytes of the input files; None where that cannot be known."""
+    """Total bytes of the input files; None if unknown."""
     text_bytes: int = 0
-    """Bytes of text that have been tokenized now."""
+    """Bytes of text tokenized by this call."""
     tokens: int = 0
-    """Tokens that have been made now."""
+    """Tokens made by this call."""
 
 
 Report = Callable[[Progress], None]
 
 
 class Prepared(NamedTuple):
-    """The end of `prepare`."""
+    """The result of `prepare`."""
 
     manifest: dict[str, Any]
-    """What `dataset.json` says."""
+    """The content of `dataset.json`."""
     was_complete: bool
-    """Whether the folder was complete before, and nothing was left to do."""
+    """Whether the folder was already complete, with nothing left to do."""
 
 
 def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Prepared:
-    """Make the folder `config.out`, or finish it."""
+    """Make the folder `config.out`, or finish an interrupted one."""
     named = None
     if config.tokenizer is not None:
         named = load_tokenizer(config.tokenizer, config.end_of_document)
@@ -153,9 +153,9 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
     place.check_apart(config.out, [name for name in (*config.inputs, *config.val) if name != "-"])
     if (done := _finished_before(config, settings, stream)) is not None:
         return Prepared(done, was_complete=True)
-    # A full disk, for one: what has been finished stays for the next start.
+    # After an error, such as a full disk, finished shards stay for the next start.
     with or_say(f"cannot write to {config.out}"), place.owned(config.out, PREPARE) as owner:
-        done = _finished_before(config, settings, stream)  # another may have ended meanwhile
+        done = _finished_before(config, settings, stream)  # another process may have finished it
         if done is not None:
             return Prepared(done, was_complete=True)
         before = _settings_before(config.out, settings)
@@ -174,8 +174,8 @@ def prepare(config: PrepareConfig, report: Report = lambda progress: None) -> Pr
 
 
 def _check_named_once(sources: list[Source]) -> None:
-    """Refuse the same file twice, as by a folder and a glob in it: it would be trained on twice,
-    and where one of a handful of texts is held out, also evaluated on."""
+    """Refuse the same file twice, for example as a folder and a glob in it: it would be trained on
+    twice, and if the end of the text is held out, evaluated on as well."""
     seen = set()
     for source in sources:
         path = os.path.abspath(source.name)
@@ -185,30 +185,31 @@ def _check_named_once(sources: list[Source]) -> None:
 
 
 def _check_apart(train: list[Source], val: list[Source]) -> None:
-    """Refuse to validate on what is trained on, such as a file of a folder that is an input."""
+    """Refuse to validate on training data, such as a file of a folder that is an input."""
     trained = {os.path.realpath(source.name) for source in train}
     for source in val:
         if os.path.realpath(source.name) in trained:
             raise UserError(
-                f"{source.name} is in --val and among the inputs: nothing could be learned of a "
-                "model from text that it was trained on; leave it out of one of them"
+                f"{source.name} is in --val and among the inputs: validating on text that a model "
+                "was trained on tells nothing; leave it out of one of them"
             )
 
 
 def _check_no_pipe(sources: list[Source]) -> None:
-    """Refuse to train a tokenizer on what comes once: the data would begin where that stopped."""
+    """Refuse to train a tokenizer on a pipe, which can be read only once: tokenizing would begin
+    where training stopped."""
     for source in sources:
         if Path(source.name).is_fifo():
             raise UserError(
-                f"{source.name} is a pipe, which can be read once: not for --train-tokenizer; "
-                "write what comes through it to a file first"
+                f"{source.name} is a pipe, which can be read only once, and --train-tokenizer "
+                "reads its text twice; write it to a file first"
             )
 
 
 def _settings(
     config: PrepareConfig, train: list[Source], val: list[Source], named: Tokenizer | None
 ) -> dict[str, Any]:
-    """All that decides the content of the shards, but for a tokenizer that is not there yet."""
+    """All that determines the content of the shards, except a tokenizer still to be trained."""
     values = dataclasses.asdict(config)
     for name in ("out", "workers"):
         del values[name]
@@ -225,11 +226,12 @@ def _settings(
 
 
 def _settings_before(out: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
-    """The settings of an earlier start in the folder `out`, which must be these; None for none."""
+    """The settings of an earlier start in the folder `out`, which must be the same; None if there
+    was none."""
     if place.is_vacant(out):
         return None
     if not (out / writer.SETTINGS).is_file():
-        place.check_own(out, PREPARE)  # else a start that was killed before it wrote them
+        place.check_own(out, PREPARE)  # passes only if a start was killed before it wrote them
         return None
     before = records.read_format(out / writer.SETTINGS, writer.FORMAT, writer.VERSION)
     _compare(out, before, settings)
@@ -244,7 +246,7 @@ def _compare(out: Path, before: dict[str, Any], settings: dict[str, Any]) -> Non
 
 
 def _given(name: str, value: Any) -> str:
-    """A setting as it is typed; what is no flag, by its name."""
+    """A setting as a flag on the command line; one without a flag, by its name."""
     if name not in {field.name for field in dataclasses.fields(PrepareSettings)}:
         return f"with {name} = {shortened(value)}"
     flag = f"--{name.replace('_', '-')}"
@@ -260,10 +262,10 @@ def _changed(out: Path) -> UserError:
 def _finished_before(
     config: PrepareConfig, settings: dict[str, Any], stream: PieceStream
 ) -> dict[str, Any] | None:
-    """What there is, if it is complete and the input is the same.
+    """The manifest of the folder, if it is complete and the input is the same.
 
-    It is read again, though not tokenized, only where its files were touched since: the size of a
-    file says little, and its dates say more than is true of a copy.
+    If the input's files were touched since, the input is read again, but not tokenized: the size of
+    a file says too little, and the dates of a mere copy differ.
     """
     before = _settings_before(config.out, settings)
     file = config.out / dataset.MANIFEST
@@ -271,7 +273,7 @@ def _finished_before(
         return None
     manifest = records.read_format(file, dataset.FORMAT, dataset.VERSION)
     prepared = dataset.open_folder(config.out)
-    prepared.tokenizer()  # both refuse what is damaged
+    prepared.tokenizer()  # like open_folder, refuses damage
     if "-" in (*config.inputs, *config.val) or manifest.get("input_bytes") != stream.size:
         raise _changed(config.out)
     if manifest.get("input_stamps") == stream.stamps:
@@ -288,7 +290,7 @@ def _finished_before(
 def _tokenizer(
     config: PrepareConfig, train: list[Source], resumed: bool, report: Report
 ) -> Tokenizer:
-    """The bytes, or the tokenizer that is trained here (which a resumed run already has)."""
+    """The byte tokenizer, or one trained on the text (which a resumed start already has)."""
     if config.train_tokenizer is None:
         return load_tokenizer("bytes")
     if resumed:
@@ -303,12 +305,12 @@ def _tokenizer(
 
 
 def _training_texts(stream: PieceStream, report: Report) -> Iterator[str]:
-    """Texts to train a tokenizer on: not those held out."""
+    """Texts to train a tokenizer on, without those held out."""
     left, size = TOKENIZER_TEXT, stream.size
     for piece in before_the_end(stream, stream.fraction):
         yield piece.text
         left -= len(piece.text)
-        # Of many files only the beginning is read: the end is where enough has been.
+        # Large inputs are not read to the end: progress is also that towards TOKENIZER_TEXT.
         done = max(stream.position, (TOKENIZER_TEXT - left) * (size or 0) // TOKENIZER_TEXT)
         report(Progress("reading for the tokenizer", done, size))
         if left <= 0:
@@ -318,7 +320,7 @@ def _training_texts(stream: PieceStream, report: Report) -> Iterator[str]:
 
 def _no_text(sources: list[Source]) -> UserError:
     names = some([source.name for source in sources], 3)
-    return UserError(f"there is no text in {names} (blanks and ends of lines are none)")
+    return UserError(f"there is no text in {names} (spaces and newlines do not count)")
 
 
 @dataclass
@@ -343,7 +345,7 @@ class _Run:
         stream, tokenizer = self.stream, self.folder.tokenizer
         workers = self.config.workers or available_cores()
         if tokenizer.name == "bytes":
-            workers = 1  # bytes are faster to copy than to send to another process
+            workers = 1  # copying bytes is faster than sending them to another process
         text_bytes = tokens = 0
         for mark, encoded in encode_batches(tokenizer, self.dtype, self._batches(), workers):
             self.writers[mark.split].add(encoded, mark)
@@ -356,7 +358,7 @@ class _Run:
             raise _no_text(stream.val)
         if stream.fraction and not stream.count["val"]:
             self._hold_out_the_end()
-        # Validation first: once the last training shard is there, so is everything.
+        # Validation first, so that the last training shard completes the data.
         for split in ("val", "train"):
             self.writers[split].close_shard()
         shards = {split: writer.headers for split, writer in self.writers.items()}
@@ -365,13 +367,13 @@ class _Run:
         )
 
     def _batches(self) -> Iterator[tuple[Mark, list[Piece]]]:
-        """Batches of each split's pieces, less those that finished shards already hold."""
+        """Batches of each split's pieces, without those that finished shards already hold."""
         stream = self.stream
         batches: dict[str, list[Piece]] = {"train": [], "val": []}
         characters = {"train": 0, "val": 0}
         for piece, split in stream:
             self.remembered.add(piece, split)
-            for written in self.writers.values():  # what has been read must be what it was
+            for written in self.writers.values():  # the input must be the same as before
                 at_its_end = stream.pieces_read == written.resume_at
                 if at_its_end and stream.digest != written.headers[-1].pieces_digest:
                     raise _changed(self.folder.path)
@@ -389,13 +391,13 @@ class _Run:
                 yield Mark(split, stream.pieces_read, stream.digest), batch
 
     def _hold_out_the_end(self) -> None:
-        """No document fell to validation, as with one text: the end is held out instead.
+        """Hold out the end of the text if no document fell to validation, as with a single text.
 
-        At most what the last shard would hold is. Of a text of very many pieces, whole ones are.
+        At most the content of the last shard is held out, and of very many pieces, whole ones.
         """
         train, val = self.writers["train"], self.writers["val"]
         if not train.held:
-            return  # a run that stopped after its last shard has already done it
+            return  # a start that stopped after its last shard has already done it
         whole = join(train.held)
         n_pieces, n_all = len(whole.ends), self.stream.count["train"]
         pieces = self.remembered.pieces
@@ -403,7 +405,7 @@ class _Run:
             end = Place(max(1, n_all - max(1, round(self.stream.fraction * n_all))), 0)
         else:
             end = find_end(pieces, self.stream.fraction)
-        if end.piece < n_all - n_pieces:  # in a shard that is written
+        if end.piece < n_all - n_pieces:  # in a shard already written
             end = Place(n_all - n_pieces, 0)
         head, tail = cut_after(whole, end.piece - (n_all - n_pieces))
         if pieces is not None and end.character:

@@ -4,8 +4,8 @@
     train-00000.starts   where documents start among them, raw little-endian int64
     train-00000.json     the header: dtype, counts, tokenizer, checksums
 
-The header is written last, so a shard that has one is whole. A long document may go on from one
-shard to the next; the second then has tokens before its first start.
+The header is written last, so a shard that has one is complete. A long document may continue from
+one shard to the next, which then has tokens before its first start.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class ShardHeader:
     documents: int
     """Documents that start here."""
     text_bytes: int
-    """UTF-8 bytes of the text that the tokens stand for: what bits per byte are counted in."""
+    """UTF-8 bytes of the text that the tokens stand for, needed for bits per byte."""
     tokenizer: str
     """Name of the tokenizer."""
     tokenizer_fingerprint: str
     """Changes with anything that would change the tokens."""
     tokens_crc32: int
-    """CRC-32 of the tokens file: finds every flipped bit, at 2 GB/s."""
+    """CRC-32 of the tokens file: detects every flipped bit, at 2 GB/s."""
     starts_crc32: int
     """CRC-32 of the starts file."""
     pieces_read: int = 0
-    """Pieces of the input, of all splits, up to the end of this shard: where to go on."""
+    """Pieces of the input, of all splits, up to the end of this shard: where to resume."""
     pieces_digest: str = ""
-    """Digest of those pieces: going on is refused when the input has changed."""
+    """Digest of those pieces: resuming is refused if the input has changed."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Shard:
     header: ShardHeader
     tokens: Tokens
     starts: NDArray[np.int64] | None
-    """Where documents start; None where that is not known (nanoGPT's files)."""
+    """Where documents start; None if unknown (nanoGPT's files)."""
 
 
 def shard_name(split: str, number: int) -> str:
@@ -85,14 +85,14 @@ def shard_name(split: str, number: int) -> str:
 
 
 def smallest_dtype(vocab_size: int) -> str:
-    """uint16 where it holds every id of the vocabulary, else uint32."""
+    """uint16 if it holds every id of the vocabulary, else uint32."""
     return "uint16" if vocab_size <= 2**16 else "uint32"
 
 
 def write_shard(
     folder: Path, split: str, number: int, encoded: Encoded, tokenizer: Tokenizer, **place: Any
 ) -> ShardHeader:
-    """Write one shard of a split; `place` says how far its input was read (see `ShardHeader`)."""
+    """Write a shard of a split; `place` says how far the input was read (see `ShardHeader`)."""
     name, dtype = shard_name(split, number), encoded.tokens.dtype.name
     raw_tokens = np.ascontiguousarray(encoded.tokens, DTYPES[dtype]).view(np.uint8).data
     raw_starts = np.ascontiguousarray(encoded.starts, STARTS_DTYPE).view(np.uint8).data
@@ -136,7 +136,7 @@ def open_shard(folder: Path, name: str) -> Shard:
 
 
 def check_shard(folder: Path, shard: Shard) -> None:
-    """Refuse a shard whose bytes are not those that were written."""
+    """Refuse a shard whose files do not match their checksums."""
     for suffix, array, expected in (
         ("tokens", shard.tokens, shard.header.tokens_crc32),
         ("starts", shard.starts, shard.header.starts_crc32),

@@ -1,7 +1,7 @@
-"""Where text comes from: plain text, JSONL, Parquet, stdin, Hugging Face datasets, nanoGPT files.
+"""Sources of text: plain text, JSONL, Parquet, stdin, Hugging Face datasets, nanoGPT files.
 
-A source is read as a stream of pieces, and all of them as one (`PieceStream`); what the user named
-is checked before any is read.
+A source is read as a stream of pieces, and all sources as one (`PieceStream`); all are checked
+before any is read.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ TEXT = (".txt", ".text", ".md")
 JSONL = (".jsonl", ".ndjson", ".json")
 PARQUET = (".parquet",)
 IN_FOLDERS = (*TEXT, ".jsonl", ".ndjson", *PARQUET)
-"""What is read of a folder: a .json file there may be anything, so it must be named."""
+"""The files read in a folder; not .json, which may be anything and must be named."""
 HUB = "hf:"
 
 T = TypeVar("T")
@@ -55,22 +55,22 @@ class Source(Protocol):
 
     @property
     def size(self) -> int | None:
-        """Bytes on disk; None where that cannot be known."""
+        """Bytes on disk; None if unknown."""
 
     @property
     def stamp(self) -> list[int] | None:
-        """Nanoseconds of its last writing and of its last change; None where that is unknown."""
+        """Its mtime and ctime in nanoseconds; None if unknown."""
 
     def check(self) -> None:
         """Refuse an input that cannot be read, before anything is written."""
 
     def pieces(self, at: Position) -> Iterator[Piece]:
-        """Its documents, in pieces; `at` is kept at the bytes read, out of `size`."""
+        """Its documents, in pieces; updates `at` with the bytes read, out of `size`."""
 
 
 @dataclass
 class Position:
-    """How far a source has been read, for the display of progress."""
+    """How far a source has been read, to display progress."""
 
     bytes: int = 0
 
@@ -78,10 +78,10 @@ class Position:
 def find_sources(
     inputs: Sequence[str], field: str = "text", bin_tokenizer: Tokenizer | None = None
 ) -> list[Source]:
-    """The sources that inputs of the command line name, in order; files of a folder by path.
+    """The sources named by inputs of the command line, in order; files of a folder by path.
 
-    `field` is the one that holds the text in JSONL, Parquet and datasets. `bin_tokenizer` is the
-    tokenizer that made nanoGPT's `.bin` files.
+    `field` holds the text in JSONL, Parquet and datasets. `bin_tokenizer` is the tokenizer that
+    made nanoGPT's `.bin` files.
     """
     sources: list[Source] = []
     for given in inputs:
@@ -116,14 +116,13 @@ def _files(given: str) -> list[Path]:
 
 
 def _visible(folder: Path) -> list[Path]:
-    """All that is inside, sorted; as by a glob, nothing whose name begins with a dot, such as an
-    environment's."""
+    """Everything inside, sorted; like a glob, without names that begin with a dot (.venv)."""
     inside = ((path, path.relative_to(folder).parts) for path in sorted(folder.rglob("*")))
     return [path for path, parts in inside if not any(part.startswith(".") for part in parts)]
 
 
 def _kind(path: Path) -> str:
-    """The suffix that says what a file holds, below any compression."""
+    """The suffix that tells a file's format, without that of a compression."""
     return (path.with_suffix("") if path.suffix in COMPRESSION else path).suffix.lower()
 
 
@@ -140,7 +139,7 @@ def _file_source(path: Path, field: str, bin_tokenizer: Tokenizer | None) -> Sou
 
 @dataclass(frozen=True)
 class _File:
-    """What all files share."""
+    """What all kinds of files share."""
 
     path: Path
 
@@ -159,14 +158,14 @@ class _File:
 
     def check(self) -> None:
         try:
-            self.name.encode()  # the names of inputs are written down, in UTF-8
+            self.name.encode()  # names of inputs are recorded, in UTF-8
         except UnicodeEncodeError:
             raise UserError(f"the name {self.name!a} is not UTF-8; rename the file") from None
-        if self.path.is_fifo():  # which can be opened once: closing it would stop its writer
+        if self.path.is_fifo():  # can be opened only once: closing it would stop its writer
             return
         with or_say(f"cannot read {self.path}"), open(self.path, "rb") as raw:
             if (opener := COMPRESSION.get(self.path.suffix)) is not None:
-                opener(raw, "rb")  # nothing is read yet, but a package may be missing
+                opener(raw, "rb")  # reads nothing, but a package may be missing
 
 
 def _stdin() -> BinaryIO:
@@ -183,21 +182,21 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
     try:
         with nullcontext(_stdin()) if path is None else open(path, "rb") as raw:
             stream = raw if opener is None else cast(BinaryIO, opener(raw, "rb"))
-            # Only \n ends a line, and nothing is translated: text is kept as it is.
+            # Only \n ends a line, and nothing is translated, to keep the text as it is.
             text = io.TextIOWrapper(stream, encoding="utf-8", newline="\n")
-            told = path is not None and raw.seekable()  # a pipe, as of a shell's <(...), is not
+            told = path is not None and raw.seekable()  # not a pipe, as of a shell's <(...)
             for number, line in enumerate(text, start=1):
                 if told and not number % 64:
                     at.bytes = raw.tell()
                 yield line.removeprefix("\ufeff") if number == 1 else line
-            text.detach()  # else it would close stdin
+            text.detach()  # otherwise it would close stdin
     except UnicodeDecodeError as error:
         where = f"after line {number}" if number else "in its first lines"
         raise UserError(
             f"{name} is not UTF-8 text: {error.reason} {where}; convert it, or leave it out"
         ) from None
     except Exception as error:
-        # ZstdError belongs to a package that may not be there.
+        # ZstdError is compared by name, since its package may not be installed.
         damage = (EOFError, OSError, lzma.LZMAError, zlib.error)
         if not isinstance(error, damage) and type(error).__name__ != "ZstdError":
             raise
@@ -205,14 +204,14 @@ def _lines(path: Path | None, at: Position) -> Iterator[str]:
 
 
 class TextFile(_File):
-    """Plain text, whose documents are separated by `<|endoftext|>` lines."""
+    """Plain text, with documents separated by `<|endoftext|>` lines."""
 
     def pieces(self, at: Position) -> Iterator[Piece]:
         return pieces_of_lines(_lines(self.path, at))
 
 
 class Stdin:
-    """Plain text that comes once."""
+    """Plain text from stdin, which can be read only once."""
 
     name = "-"
     size = stamp = None
@@ -226,7 +225,7 @@ class Stdin:
 
 @dataclass(frozen=True)
 class JsonlFile(_File):
-    """An object a line, with the text in one of its fields."""
+    """One object per line, with the text in one of its fields."""
 
     field: str
 
@@ -253,11 +252,11 @@ class JsonlFile(_File):
                 )
             text = values[self.field]
             if text is None:
-                continue  # a missing text is an empty one, as in a table
+                continue  # as in a table, a missing text is an empty one
             if not isinstance(text, str):
                 raise UserError(
                     f"{self.path} line {number} has no text in the field {self.field!r}, but "
-                    f"{shortened(text)}; mend the line, or name another field with --field"
+                    f"{shortened(text)}; fix the line, or name another field with --field"
                 )
             yield from pieces_of(_without_halves(text))
 
@@ -373,12 +372,12 @@ def _next(rows: Iterator[T], name: str) -> T | None:
     """The next of the rows that a library reads; None at their end."""
     try:
         return next(rows, None)
-    except Exception as error:  # the network, damage, and the dataset's own mistakes
+    except Exception as error:  # the network, damage, or a bug of the dataset
         raise UserError(f"reading {name} stopped part-way: {first_line(error)}") from None
 
 
 def _cell_pieces(text: object, field: str, name: str) -> Iterator[Piece]:
-    """The pieces of a cell of a table; a missing text is an empty one."""
+    """The pieces of a table's cell; a missing text is an empty one."""
     if text is None:
         return
     if not isinstance(text, str):
@@ -387,39 +386,39 @@ def _cell_pieces(text: object, field: str, name: str) -> Iterator[Piece]:
 
 
 def _without_halves(text: str) -> str:
-    """JSON can spell half a character (a lone surrogate), which is not UTF-8: make it `?`."""
+    """Replace lone surrogates, which JSON can contain but UTF-8 cannot, by `?`."""
     return text.encode(errors="replace").decode()
 
 
 class PieceStream:
     """Iterates over (piece, split) of training inputs and then of validation inputs.
 
-    A document of a training input goes to validation when the hash of its first piece, read as a
-    number in [0, 1), is below `fraction`: the same text always goes the same way, in whatever
-    file it comes. Only the first document is never held out: it may be the only one.
+    A document of a training input goes to validation if the hash of its first piece, read as a
+    number in [0, 1), is below `fraction`: the same text always goes to the same split, whatever
+    file it is in. The first document is never held out, since it may be the only one.
     """
 
     def __init__(self, train: list[Source], val: list[Source], fraction: float) -> None:
         self.train, self.val, self.fraction = train, val, fraction
         self.position = 0
-        """Bytes of the input files that have been read."""
+        """Bytes of the input files read so far."""
         self.count = {"train": 0, "val": 0}
         """Pieces of each split so far."""
         self.has_text = {"train": False, "val": False}
-        """Whether any piece of a split is more than blanks and ends of lines."""
+        """Whether any piece of a split has more than whitespace."""
         self._digest = hashlib.blake2b(digest_size=16)
 
     @property
     def size(self) -> int | None:
-        """Bytes of all input files; None where that cannot be known."""
+        """Bytes of all input files; None if unknown."""
         sizes = [source.size for source in (*self.train, *self.val)]
         return None if None in sizes else sum(size or 0 for size in sizes)
 
     @property
     def stamps(self) -> list[list[int] | None]:
-        """When each input file was last written or otherwise changed; None where none can be known.
+        """The mtime and ctime of each input file; None if unknown.
 
-        The second date of each moves with every change of the content and cannot be set back.
+        The ctime moves with every change of the content and cannot be set back.
         """
         return [source.stamp for source in (*self.train, *self.val)]
 

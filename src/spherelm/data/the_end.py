@@ -1,7 +1,7 @@
-"""The end of a text: held out for validation where the hash of no document asks for one.
+"""The end of a text: held out for validation if no document is held out by its hash.
 
-So it is with one text, or a handful of them. The share is one of characters and not of pieces,
-which of a text of 130 KB would be a half of it, or nothing.
+This is the case with one text, or a handful. The share is counted in characters, not in pieces:
+a text of 130 KB has two pieces, so it would be half of it, or nothing.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from spherelm.data.documents import Piece
 from spherelm.errors import UserError
 
 REMEMBERED = 256
-"""Pieces that are remembered to be cut; of more than these whole ones are a share small enough."""
+"""The most pieces remembered to be cut; with more, whole pieces are fine enough."""
 ENOUGH = 1 << 14
-"""Characters that are held out at least, as far as they are no more than a tenth of the text."""
+"""The fewest characters to hold out, unless they are more than a tenth of the text."""
 WHOLE = 1 << 12
-"""Most characters of a piece that is held out whole, if it is not the first, and never cut."""
+"""Pieces up to this size are never cut, but held out whole, except for the first."""
 LEAST = 64
-"""Characters that are worth a cut."""
+"""The fewest characters that are worth a cut."""
 
 
 class Place(NamedTuple):
@@ -28,17 +28,17 @@ class Place(NamedTuple):
 
     piece: int
     character: int
-    """Of that piece; 0: with the whole of it."""
+    """In that piece; 0: all of it."""
 
 
 class Remembered:
-    """The pieces of a text, as long as they are few and none of them is held out by its hash."""
+    """The pieces of a text, as long as they are few and none is held out by its hash."""
 
     def __init__(self) -> None:
         self.pieces: list[Piece] | None = []
 
     def add(self, piece: Piece, split: str) -> bool:
-        """Take the next piece; whether it is remembered, with all before it."""
+        """Take the next piece; returns whether it, and all before it, are remembered."""
         if split != "train" or self.pieces is None or len(self.pieces) == REMEMBERED:
             self.pieces = None
             return False
@@ -47,14 +47,14 @@ class Remembered:
 
 
 def find_end(pieces: Sequence[Piece], fraction: float) -> Place:
-    """Where the share `fraction` of a text begins, counted from its end, or a little before."""
+    """Where the last `fraction` of a text begins, or a little before."""
     sizes = [len(piece.text) for piece in pieces]
     wanted = left = max(round(fraction * sum(sizes)), min(sum(sizes) // 10, ENOUGH))
     for i in reversed(range(len(pieces))):
         if i > 0 and sizes[i] <= left:
             left -= sizes[i]
             continue
-        if i + 1 < len(pieces):  # some are held out; whole documents are as good as a bit more
+        if i + 1 < len(pieces):  # some are held out already; for a little more, no cut is needed
             little = max(LEAST, wanted // 4) if pieces[i + 1].starts else LEAST
             if left < little:
                 return Place(i + 1, 0)
@@ -64,21 +64,21 @@ def find_end(pieces: Sequence[Piece], fraction: float) -> Place:
             return Place(i, _cut(pieces[i].text, left))
     raise UserError(
         f"the input is one document of {sizes[0]:,} characters, too short to hold out a part of "
-        f"it, which takes {10 * LEAST}; give more text, --val FILE, or --val-fraction 0 for no "
+        f"it, which needs {10 * LEAST}; give more text, --val FILE, or --val-fraction 0 for no "
         "validation"
     )
 
 
 def split_at(piece: Piece, character: int) -> list[Piece]:
-    """A piece in two; the document goes on from the first to the second."""
+    """Split a piece in two; the document continues from the first to the second."""
     head = Piece(piece.text[:character], piece.starts, ends=False)
     return [head, Piece(piece.text[character:], False, piece.ends)]
 
 
 def before_the_end(stream: Iterable[tuple[Piece, str]], fraction: float) -> Iterator[Piece]:
-    """The pieces that are trained on: neither those held out by their hash nor the end.
+    """The pieces to train on: neither those held out by their hash nor the end.
 
-    The end of a text of many pieces is not known before it comes, and is among them.
+    The end of a text of many pieces is included, since it is not known in advance.
     """
     remembered = Remembered()
     for piece, split in stream:
@@ -96,8 +96,8 @@ def before_the_end(stream: Iterable[tuple[Piece, str]], fraction: float) -> Iter
 
 
 def _cut(text: str, left: int) -> int:
-    """The last place before the last `left` characters, not far before, where a paragraph ends;
-    else a line; else a word; else anywhere."""
+    """A place shortly before the last `left` characters: the last end of a paragraph, else of a
+    line, else of a word, else anywhere."""
     high = max(1, len(text) - left)
     low = max(0, high - left)
     for ending in (r"\n[ \t\r]*\n\s*", r"\n", r"(?<=\S)(?=[ \t])"):

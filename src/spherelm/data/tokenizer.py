@@ -1,7 +1,7 @@
-"""Tokenizers: one interface, and the one that needs nothing: bytes.
+"""Tokenizers: their interface, and the one that needs no package: bytes.
 
-The kinds that need a package of `spherelm[data]` live in files of their own; `tokenizer_load` finds
-the right one for what the user named.
+Kinds that need a package of `spherelm[data]` have their own files; `tokenizer_load` finds the right
+one for a name.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from spherelm.errors import or_say
 
 FORMAT, VERSION = "spherelm tokenizer", 1
 DESCRIPTION = "spherelm-tokenizer.json"
-"""File of a saved tokenizer that says which kind it is and how documents end."""
+"""The file of a saved tokenizer that tells its kind and how documents end."""
 KINDS = {"tokenizers": "tokenizer.json", "sentencepiece": "tokenizer.model"}
-"""The file of each kind that has one."""
+"""The kinds other than bytes, and the file of each."""
 
 
 class Tokenizer(Protocol):
@@ -38,19 +38,19 @@ class Tokenizer(Protocol):
 
     @property
     def token_bytes(self) -> NDArray[np.int64]:
-        """UTF-8 bytes of text that each id stands for, 0 for marks: (vocab_size,)"""
+        """UTF-8 bytes of text that each id stands for, 0 for special tokens: (vocab_size,)"""
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text, without any that mark its start or end."""
 
     def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
-        """The ids of each text; what `encode` gives, faster."""
+        """The ids of each text; like `encode`, but faster."""
 
     def decode(self, ids: Iterable[int]) -> str:
         """The text of some ids; `end_of_document` leaves no trace."""
 
     def save(self, folder: Path) -> None:
-        """Write all that `load_tokenizer(folder)` needs."""
+        """Write everything that `load_tokenizer(folder)` needs."""
 
 
 class ByteTokenizer:
@@ -67,7 +67,7 @@ class ByteTokenizer:
 
     @property
     def what_decides_ids(self) -> tuple[dict[str, Any], str]:
-        """As the `tokenizers` library has it, which transformers knows the bytes by."""
+        """The byte tokenizer as exported to transformers, which reads the `tokenizers` format."""
         return byte_tokenizer_json(), END_OF_TEXT
 
     def encode(self, text: str) -> list[int]:
@@ -84,14 +84,14 @@ class ByteTokenizer:
 
 
 class FileTokenizer(Tokenizer):
-    """What tokenizers of a package share: all that they are is in one file of theirs."""
+    """A tokenizer of a package, which is fully described by one file."""
 
     kind: str
     """One of `KINDS`."""
     content: Any
-    """What the constructor takes: the text or the bytes of the file."""
+    """The text or the bytes of the file, as the constructor takes it."""
     end: str
-    """The token that ends a document, spelt out."""
+    """The text of the token that ends a document."""
 
     def save(self, folder: Path) -> None:
         content = self.content.encode() if isinstance(self.content, str) else self.content
@@ -103,7 +103,7 @@ class FileTokenizer(Tokenizer):
 
 
 def read_description(folder: Path) -> dict[str, Any]:
-    """What `Tokenizer.save` said of the tokenizer in `folder`, whose file must be as it was."""
+    """The description that `Tokenizer.save` wrote in `folder`; refused if the file has changed."""
     file = folder / DESCRIPTION
     description = records.read_format(file, FORMAT, VERSION)
     kind = records.field(description, "kind", str, file)
@@ -114,7 +114,7 @@ def read_description(folder: Path) -> dict[str, Any]:
     for name in ("name", "end_of_document"):
         records.field(description, name, str, file)
     content = folder / KINDS[kind]
-    if "crc32" in description:  # those saved before there were seals have none
+    if "crc32" in description:  # old versions wrote none
         records.field(description, "fingerprint", str, file)
         with or_say(f"cannot read tokenizer {content}"):
             found = durable.checksum(content)
@@ -124,7 +124,7 @@ def read_description(folder: Path) -> dict[str, Any]:
 
 
 def bytes_of_piece(piece: str) -> int:
-    """UTF-8 bytes of a piece of SentencePiece's kind: ▁ is a space, <0x0A> one byte."""
+    """UTF-8 bytes of a SentencePiece piece: ▁ is a space, <0x0A> one byte."""
     if len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">"):
         return 1
     return len(piece.replace("\u2581", " ").encode())
@@ -133,8 +133,8 @@ def bytes_of_piece(piece: str) -> int:
 def same_ids(one: Tokenizer, other: Tokenizer) -> bool:
     """Whether two tokenizers give every text the same ids.
 
-    An export drops what puts marks around a text (`hf.tokenizer_files`), and transformers saves
-    the tokenizer of one in its own form: it is the same tokenizer.
+    True even after an export, which drops the post-processor that would put marks around a text
+    (`hf.tokenizer_files`), and after transformers has saved the file in its own form.
     """
     if one.fingerprint == other.fingerprint:
         return True
@@ -143,7 +143,7 @@ def same_ids(one: Tokenizer, other: Tokenizer) -> bool:
 
 
 def save_tokenizer(folder: Path, kind: str, content: bytes | None = None, **values: Any) -> None:
-    """Write a tokenizer: its file, and the one that tells `load_tokenizer` what it is."""
+    """Write a tokenizer: its file, and the description for `load_tokenizer`."""
     folder.mkdir(parents=True, exist_ok=True)
     if content is not None:
         durable.write_bytes(folder / KINDS[kind], content)
@@ -153,7 +153,7 @@ def save_tokenizer(folder: Path, kind: str, content: bytes | None = None, **valu
 
 
 def fingerprint_of(*parts: bytes | str) -> str:
-    """A digest of what a tokenizer is made of."""
+    """A digest of the parts of a tokenizer."""
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         part = part.encode() if isinstance(part, str) else part

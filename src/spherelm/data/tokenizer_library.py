@@ -1,7 +1,7 @@
 """Tokenizers of the `tokenizers` library: its JSON files, GPT-2's two files, or trained here.
 
-Text is always text: special tokens spelt out in a document are encoded as any other text, and no
-marks are put before or after.
+Text is always text: special tokens that are spelled out in a document are encoded like any other
+text, and no marks are put before or after it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LibraryTokenizer(FileTokenizer):
         self.vocab_size = 1 + max(vocabulary.values(), default=0)
         self.end = _find_end(name, vocabulary, end_of_document)
         self.end_of_document: int = vocabulary[self.end]
-        self._tokenizer.add_special_tokens([self.end])  # a file may have it as any added word
+        self._tokenizer.add_special_tokens([self.end])  # in some files it is not special
         self.fingerprint = fingerprint_of(self.kind, content, self.end)
 
     @classmethod
@@ -80,7 +80,7 @@ class LibraryTokenizer(FileTokenizer):
                 return cls(_gpt2_content(*pair), name, end_of_document)
         own = folder / "tokenizer"
         if (own / DESCRIPTION).is_file():  # a run, or a folder of tokens
-            raise UserError(f"{folder} holds no tokenizer itself; did you mean {str(own)!r}?")
+            raise UserError(f"{folder} itself holds no tokenizer; did you mean {str(own)!r}?")
         raise UserError(
             f"{folder} holds no tokenizer: tokenizer.json, tokenizer.model, or GPT-2's "
             "encoder.json and vocab.bpe"
@@ -88,7 +88,7 @@ class LibraryTokenizer(FileTokenizer):
 
     @property
     def what_decides_ids(self) -> tuple[dict[str, Any], str]:
-        """All but what would put marks around a text, cut it off or fill it up: we ask for none."""
+        """Everything that matters to us: not the marks around a text, truncation or padding."""
         none = dict.fromkeys(("post_processor", "truncation", "padding"))
         return {**self._described(), **none}, self.end
 
@@ -117,7 +117,7 @@ class LibraryTokenizer(FileTokenizer):
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
-        # The fast variant does not work out which characters each token came from.
+        # The fast variant does not compute which characters each token came from.
         with _in_one_line(f"tokenizer {self.name} cannot encode a text"):
             encodings = self._tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
         return [np.array(encoding.ids, np.uint32) for encoding in encodings]
@@ -140,7 +140,7 @@ class LibraryTokenizer(FileTokenizer):
 def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
     """A byte-level BPE, GPT-2's kind, learned from `texts`; id 0 ends a document.
 
-    It has `vocab_size` ids, or fewer where nothing is left to join; its name says how many.
+    It has `vocab_size` ids, or fewer if nothing is left to merge; its name says how many.
     """
     check_size(vocab_size)
     library = _library()
@@ -156,7 +156,7 @@ def train_tokenizer(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
 
 
 def check_size(vocab_size: int) -> None:
-    """Refuse a tokenizer that is too small to be trained, or where the library is not there."""
+    """Refuse a tokenizer that is too small to be trained, or a missing library."""
     smallest = len(_library().pre_tokenizers.ByteLevel.alphabet()) + 1
     if vocab_size < smallest:
         raise UserError(
@@ -171,9 +171,9 @@ def _library() -> Any:
 
 @contextlib.contextmanager
 def _in_one_line(what: str) -> Iterator[None]:
-    """Ask the library; where it does not, end in one line: `what`, and why.
+    """Turn any error of the library into one line: `what`, and why.
 
-    It raises bare Exceptions, and where its Rust panics, what is not even one of these.
+    It raises bare Exceptions, and if its Rust code panics, something that is not even one.
     """
     try:
         yield
@@ -192,7 +192,7 @@ def _byte_level(model: Any) -> Any:
 
 
 def _gpt2_pair(path: Path) -> tuple[Path, Path] | None:
-    """The vocabulary and merges that `path` is one of, such as `gpt2-encoder.json`."""
+    """Vocabulary and merges, if `path` is one of such a pair, like `gpt2-encoder.json`."""
     for pair in GPT2_FILES:
         for name in pair:
             if path.name.endswith(name):

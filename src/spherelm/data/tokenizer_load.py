@@ -1,6 +1,6 @@
-"""The tokenizer that a user names: which kind it is, and what it was saved as.
+"""Loads a tokenizer of any kind, by its name or from where it was saved.
 
-Kinds that need a package of `spherelm[data]` are imported when asked for.
+Kinds that need a package of `spherelm[data]` are imported only when used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def load_tokenizer(spec: str | Path, end_of_document: str | None = None) -> Toke
       prefix): their folder, or one of them with the other beside it;
     - a SentencePiece `.model` file, or a folder with `tokenizer.model`.
 
-    `end_of_document` is the token that ends a document, where the tokenizer has none of the usual.
+    `end_of_document` is the token that ends a document, if the tokenizer has none of the usual.
     """
     if not isinstance(spec, (str, Path)) or not str(spec).strip():
         raise UserError(f"a tokenizer is named by a word or a path, not {spec!r}")

@@ -39,7 +39,7 @@ class SentencePieceTokenizer(FileTokenizer):
             return cls(file.read_bytes(), name or path.resolve().stem, end_of_document)
 
     def _find_end(self, asked: str | None) -> int:
-        """Id of the piece that was asked for, else the model's own end of sentence."""
+        """The id of the piece asked for, else the model's own end of sentence."""
         if asked is None:
             end: int = self._processor.eos_id()
             if end >= 0:
@@ -55,7 +55,7 @@ class SentencePieceTokenizer(FileTokenizer):
 
     @property
     def is_like_llamas(self) -> bool:
-        """Whether it is a BPE (whose scores are ranks) that has the bytes and keeps all spaces."""
+        """Whether it is a BPE (its scores are ranks) with byte fallback that keeps all spaces."""
         pieces, ids = self._processor, range(self.vocab_size)
         ranks = all(pieces.get_score(i).is_integer() for i in ids)
         whole = any(map(pieces.is_byte, ids)) and self.decode(self.encode("a  b")) == "a  b"
@@ -77,7 +77,7 @@ class SentencePieceTokenizer(FileTokenizer):
         return ids
 
     def encode_batch(self, texts: Sequence[str]) -> list[NDArray[np.uint32]]:
-        # One thread: `prepare` gives every core a process of its own.
+        # One thread: `prepare` runs one process per core.
         batch = self._processor.encode(list(texts), num_threads=1)
         return [np.array(ids, np.uint32) for ids in batch]
 

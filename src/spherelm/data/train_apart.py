@@ -1,7 +1,7 @@
-"""A tokenizer trained in a process of its own.
+"""Trains a tokenizer in a separate process.
 
-The library trains in code that heeds no Ctrl-C, for minutes where the text is long. A process can
-be ended.
+The library's training ignores Ctrl-C, and takes minutes if the text is long. A process can be
+ended.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from spherelm.lifeline import or_died, spawned
 
 
 def train_apart(texts: Iterator[str], vocab_size: int) -> LibraryTokenizer:
-    """What `train_tokenizer` makes, of texts that are read here."""
+    """Like `train_tokenizer`, in another process; the texts are read in this one."""
     check_size(vocab_size)
     who = "the process that trained the tokenizer"
     remedy = "name less text, or a tokenizer with --tokenizer"

@@ -1,4 +1,4 @@
-"""The folder that `prepare` writes: one writer for each split, one process at a time."""
+"""The folder that `prepare` writes: one writer per split, one process at a time."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from spherelm.folders.kinds import PREPARE
 from spherelm.folders.owner import Owner
 
 SETTINGS, FORMAT, VERSION = "prepare.json", "spherelm prepare settings", 1
-"""The file with all that decides the content of the shards; written before any of them."""
+"""The file with everything that determines the shards; written before any of them."""
 
 
 class OutputFolder:
-    """The folder that is written to, held by us; its first file comes with the first shard."""
+    """The output folder, held by us; nothing is written before the first shard."""
 
     def __init__(self, owner: Owner, settings: dict[str, Any], tokenizer: Tokenizer) -> None:
         self.path, self.tokenizer = owner.folder, tokenizer
         self._owner, self._settings = owner, settings
 
     def begin(self) -> None:
-        """Write what comes before the shards, unless it is there."""
+        """Write the files that come before the shards, unless they exist."""
         if not (self.path / SETTINGS).is_file():
             self._owner.sign(PREPARE.verb)
             self.tokenizer.save(self.path / "tokenizer")
@@ -50,7 +50,7 @@ class SplitWriter:
     """Collects the tokens of a split and writes its shards."""
 
     def __init__(self, folder: OutputFolder, split: str, shard_tokens: int) -> None:
-        """Go on after the shards that an earlier start has finished."""
+        """Continue after the shards that an earlier start finished."""
         self.folder, self.split, self.shard_tokens = folder, split, shard_tokens
         self.headers: list[ShardHeader] = []
         while (folder.path / f"{shard_name(split, len(self.headers))}.json").is_file():
@@ -62,14 +62,14 @@ class SplitWriter:
         self._mark: Mark | None = None
 
     def add(self, encoded: Encoded, mark: Mark) -> None:
-        """Take a batch. A full shard is closed when more comes: the last one is always held."""
+        """Take a batch. A full shard is closed when more comes, so the last one is always held."""
         if sum(len(e.tokens) for e in self.held) >= self.shard_tokens:
             self.close_shard()
         self.held.append(encoded)
         self._mark = mark
 
     def close_shard(self) -> None:
-        """Write what is held, if anything."""
+        """Write the tokens held, if any, as a shard."""
         if not self.held:
             return
         assert self._mark is not None

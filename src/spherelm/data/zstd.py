@@ -1,7 +1,7 @@
-"""Zstandard: .zst files of any number of frames; one that is cut short is refused.
+"""Zstandard: .zst files of any number of frames; a truncated one is an error.
 
-Python reads them by itself from 3.14 on. Before, the package zstandard does, but not by its own
-`open`, which takes the end of the file for the end of the text, wherever it comes.
+Python itself reads them from 3.14 on. Before, the package zstandard does, but not with its `open`,
+which accepts a file that ends in the middle of a frame.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, BinaryIO
 from spherelm.errors import package
 
 CHUNK = 1 << 16
-"""Compressed bytes that are read at a time."""
+"""Compressed bytes read at a time."""
 
 
 def open_zstd(raw: BinaryIO, mode: str) -> Any:
-    """The bytes that are compressed in `raw`, to read."""
+    """A stream of the decompressed bytes of `raw`."""
     try:
         zstd = importlib.import_module("compression.zstd")
     except ImportError:
@@ -26,7 +26,7 @@ def open_zstd(raw: BinaryIO, mode: str) -> Any:
 
 
 class _Frames(io.RawIOBase):
-    """One frame after another, each of which must be whole."""
+    """Reads one frame after another, each of which must be complete."""
 
     def __init__(self, raw: BinaryIO, zstandard: Any) -> None:
         self._raw, self._new_frame = raw, zstandard.ZstdDecompressor().decompressobj

@@ -1,7 +1,7 @@
-"""What all processes of a run must have alike, compared before the first of them computes.
+"""Compares what must be the same in all processes of a run, before any of them computes.
 
-A rank with another rate, seed, context or data would train on without a word, and one with another
-batch size would wait for ever: so each says what it has, and the first one compares.
+A rank with another rate, seed, context or data would go unnoticed, and one with another batch size
+would wait forever. So each publishes its settings, and the first one compares them.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spherelm.config_io import flatten, to_dict
 from spherelm.errors import UserError
 
 LOCAL = {"data.path"}
-"""Fields that may differ between machines: what data is the same, its fingerprint says."""
+"""Fields that may differ between machines; that the data is the same, its fingerprint tells."""
 SHOWN = 4
-"""Differences that the error names."""
+"""The most differences that the error names."""
 
 
 def facts(run: RunConfig, data: str, out: Path) -> dict[str, str]:
-    """What this process would train, field by field; `data` is the fingerprint of its data."""
+    """The settings of this process, by field; `data` is the fingerprint of its data."""
     return {
         "spherelm's version": __version__,
         "torch's version": torch.__version__,
@@ -38,10 +38,10 @@ def facts(run: RunConfig, data: str, out: Path) -> dict[str, str]:
 
 
 def agree(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wait: float) -> None:
-    """Wait for all processes, `wait` seconds at most, and go on if all say the same as the first.
+    """Wait for all processes, at most `wait` seconds, and check that their settings are the same.
 
-    Otherwise all of them raise the same line. Nothing here blocks inside a call of torch's, so
-    that Ctrl-C is heard.
+    If not, all of them raise the same error. Nothing here blocks inside a call of torch, so Ctrl-C
+    works.
     """
     try:
         verdict = _ask(store, rank, world_size, mine, wait)
@@ -52,7 +52,7 @@ def agree(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wai
 
 
 def _ask(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wait: float) -> str:
-    """What is wrong, in one line; empty where all agree."""
+    """What is wrong, in one line; empty if all agree."""
     store.set(f"facts_{rank}", json.dumps(mine))
     if rank:
         if _wait_for(store, ["verdict"], wait + 30):
@@ -78,7 +78,7 @@ def _ask(store: Store, rank: int, world_size: int, mine: Mapping[str, str], wait
 
 
 def difference(answers: list[dict[str, str]]) -> str:
-    """One line that says in what the processes differ, and which; empty where they agree."""
+    """One line that says how the processes differ, and which ones; empty if they agree."""
     found = []
     for field in dict.fromkeys(key for answer in answers for key in answer):
         ranks: dict[str, list[int]] = {}
@@ -109,7 +109,7 @@ def named(ranks: list[int]) -> str:
 
 
 def _wait_for(store: Any, keys: list[str], seconds: float) -> list[str]:
-    """Wait until all keys are set; returns those that are not when time is up."""
+    """Wait until all keys are set; returns those still missing when the time is up."""
     deadline = time.monotonic() + seconds
     pause = 0.002
     while missing := [key for key in keys if not store.check([key])]:

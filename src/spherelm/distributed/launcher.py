@@ -1,6 +1,6 @@
-"""What started this process: `torchrun` and its like, or a person.
+"""What started this process: a launcher such as `torchrun`, or a person.
 
-A launcher starts several processes of one command and tells each its rank in the environment.
+A launcher starts several processes of one command, and tells each its rank in the environment.
 """
 
 from __future__ import annotations
@@ -9,37 +9,37 @@ import os
 from pathlib import Path
 
 _BORN = os.getpid(), os.getppid()
-"""Us and our parent when this was imported: before torch, which takes seconds."""
+"""The ids of this process and its parent at import: before torch, whose import takes seconds."""
 
 
 def rank() -> int:
-    """The number of this process among those of its run."""
+    """The rank of this process among those of its run."""
     return int(os.environ.get("RANK", "0"))
 
 
 def world_size() -> int:
-    """How many processes the run has."""
+    """The number of processes of the run."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Whether this process speaks for all of its run."""
+    """Whether this is rank 0, which speaks for the whole run."""
     return rank() == 0
 
 
 def parent() -> int:
-    """The process that started us, be it gone by now."""
+    """The process that started us, even if it has ended since."""
     us, starter = _BORN
-    return starter if os.getpid() == us else os.getppid()  # forked since: its copy is not ours
+    return starter if os.getpid() == us else os.getppid()  # in a fork, _BORN is the parent's
 
 
 def this_launch() -> str:
-    """A name of the `torchrun` on this machine that started us, the same after a restart.
+    """A name for the `torchrun` on this machine that started us, the same after a restart.
 
-    torchrun makes a folder for each launch, which TORCHELASTIC_ERROR_FILE lies in:
-    FOLDER/attempt_N/RANK/error.json. The run's id alone would not do: it is "none" unless set.
+    torchrun makes a folder for each launch; TORCHELASTIC_ERROR_FILE is in it, at
+    FOLDER/attempt_N/RANK/error.json. The run's id would not be enough: it is "none" unless set.
     """
-    import socket  # 10 ms, which `spherelm --help` does not have
+    import socket  # takes 10 ms, too long for `spherelm --help`
 
     file = os.environ.get("TORCHELASTIC_ERROR_FILE")
     folder = str(Path(file).parents[2]) if file else f"process {os.getppid()}"

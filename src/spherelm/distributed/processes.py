@@ -1,11 +1,11 @@
-"""The processes of a run: who am I, and the few things all of them must agree on.
+"""The processes of a run: which one this is, and what they communicate besides gradients.
 
 Under `torchrun` there are several, laid out on a mesh of three dimensions:
 
     replicate × shard × tensor
 
-Data is divided over replicate and shard; weights over shard and tensor. Without `torchrun` there is
-one process, no mesh, and every method here is trivial.
+Data is divided over replicate and shard, weights over shard and tensor. Without `torchrun` there is
+one process and no mesh, and every method here is trivial.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ _meetings = itertools.count()
 
 
 class Processes:
-    """This process among those of the run; used as a context, it leaves them in good order."""
+    """This process among those of the run; a context manager, which ends their communication."""
 
     def __init__(
         self, parallel: ParallelConfig, device: str, alike: Mapping[str, str] | None = None
     ) -> None:
-        """Meet the others; all must say the same in `alike`, or all raise what differs."""
+        """Meet the others; if `alike` is not the same for all, all raise an error that says how."""
         self.world_size = int(os.environ.get("WORLD_SIZE", "1"))
         self.rank = rank()
         self.tensor = parallel.tensor
         self.device = choose_device(device)
         self.mesh: DeviceMesh | None = None
         self.background_group: dist.ProcessGroup | None = None
-        """For messages of a thread that writes a checkpoint while training goes on."""
+        """For the thread that writes a checkpoint while training continues."""
         self._formed = False
-        """Whether the group of all processes is ours to end, and was not there before."""
+        """Whether we formed the group of all processes, and so must end it."""
         self._watch: Watch | None = None
         if not self.distributed:
             parallel.shards(self.world_size)
@@ -60,11 +60,11 @@ class Processes:
                 raise
 
     def _meet(self, parallel: ParallelConfig, alike: Mapping[str, str]) -> None:
-        """Form the group of all processes, and the mesh they are laid out on.
+        """Form the group of all processes, and their mesh.
 
         `torchrun` keeps its store over a restart, with the addresses of processes that are gone
-        (with torch 2.13, gloo called the dead): every meeting of every start gets a corner of its
-        own.
+        (in torch 2.13, gloo tried to reach them). So every meeting of every start gets its own
+        prefix in the store.
         """
         on_gpu = self.device.type == "cuda"
         for name in ("MASTER_ADDR", "MASTER_PORT", *(("LOCAL_RANK",) if on_gpu else ())):
@@ -80,7 +80,7 @@ class Processes:
         shards = parallel.shards(self.world_size)
         assert self._watch is not None
         self._watch.join(PrefixStore(corner, _connect(start)), self.rank, self.world_size)
-        # Torch's own limit comes after ours, which can say more than that a message did not come.
+        # Torch's own timeout is longer than ours, which can say more than that a message is late.
         limit = timedelta(seconds=60 + 2 * max(parallel.timeout, parallel.start_timeout))
         if not dist.is_initialized():
             backend = "cpu:gloo,cuda:nccl" if on_gpu else "gloo"
@@ -105,13 +105,13 @@ class Processes:
             dist.destroy_process_group()
 
     def at(self, what: str, *, long: bool = False, waits: bool = False) -> None:
-        """Note that we have come here, as all others will (see `Watch.at`)."""
+        """Note that this process has come to a place where all others come too (see `Watch.at`)."""
         if self._watch is not None:
             self._watch.at(what, long, waits)
 
     @property
     def distributed(self) -> bool:
-        """Whether `torchrun` started us, be it as a single process."""
+        """Whether `torchrun` started us, even if as a single process."""
         return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
     @property
@@ -141,14 +141,14 @@ class Processes:
         return values
 
     def sum_over_data(self, values: list[float]) -> list[float]:
-        """The sum over the parts of a batch of numbers that a tensor group knows alike."""
+        """The sum of numbers over the parts of a batch; a tensor group all has the same ones."""
         if self.mesh is None:
             return values
         total = torch.tensor(values, dtype=torch.float64, device=self.device) / self.tensor
         return self.sum_(total).tolist()
 
     def gather(self, value: T) -> list[T]:
-        """A small value of each process, on all of them."""
+        """The values of all processes, on each of them; for small ones."""
         if self.mesh is None:
             return [value]
         values: list[Any] = [None] * self.world_size
@@ -156,7 +156,7 @@ class Processes:
         return values
 
     def together(self, act: Callable[[], None]) -> None:
-        """Let all processes `act`; where it is an error of the user's in one, all raise it."""
+        """Let all processes `act`; if one of them raises a `UserError`, all do."""
         complaint = ""
         try:
             act()
@@ -168,7 +168,7 @@ class Processes:
                 raise UserError(f"{who}{said}", everywhere=True)
 
     def from_main(self, act: Callable[[], T]) -> T:
-        """What `act` returns in the main process, or its error, in all of them."""
+        """The result of `act` in the main process, or its error, on all processes."""
         result: list[Any] = [None, None]
         if self.is_main:
             try:
@@ -189,9 +189,9 @@ def _restarts() -> int:
 
 
 def _connect(timeout: timedelta, host: bool = False) -> TCPStore:
-    """A connection to the store through which processes meet. Calls on one connection wait in line.
+    """A connection to the store through which processes meet; its calls are serialized.
 
-    `torchrun` has a store of its own; under other launchers the first process must `host` one.
+    `torchrun` has its own store; under other launchers the first process must `host` one.
     """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     launcher_hosts = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

@@ -1,12 +1,11 @@
-"""A thread beside training that notices when nothing moves any more, and says who is to blame.
+"""A watchdog thread that notices when a run hangs, and says which rank is to blame.
 
-Every process notes where it is (`at`, a tuple and a clock: a microsecond, on the host alone). Its
-thread writes that to the launcher's store every second or so. Only a process that has not moved for
-`timeout` reads what the others wrote: the rank that no longer answers, is behind the others, or is
-not waiting while they are, keeps them. The first rank that can still speak names it, and all end
-with status `HUNG`.
+Every process notes where it is (`at`: a tuple and a clock, a microsecond on the host). Its thread
+writes that to the launcher's store about every second. Only a process that has not moved for
+`timeout` reads what the others wrote. The rank to blame no longer answers, is behind the others, or
+is not waiting while they are. The first other rank names it, and all end with status `HUNG`.
 
-The thread also looks whether the launcher still lives: its ranks must not outlive it.
+The thread also checks that the launcher is alive, since its ranks must not outlive it.
 """
 
 from __future__ import annotations
@@ -27,37 +26,37 @@ from spherelm.distributed import launcher
 from spherelm.distributed.agreement import named
 
 PATIENCE = 5.0
-"""Seconds in which a store that still lives answers."""
+"""Seconds within which a store that is alive answers."""
 HUNG = 4
 """The exit status of processes that end because one of them hangs."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a process is: the `count`-th place it came to."""
+    """Where a process is: the `count`-th place it has come to."""
 
     count: int
     what: str
     waits: bool
-    """Whether it waits there for the device, or for other processes."""
+    """Whether it waits there for the device or for other processes."""
     limit: float
-    """Seconds that it may take to come to the next place."""
+    """Seconds it may take to the next place."""
     since: float
 
 
 @dataclass(frozen=True)
 class Sign:
-    """What a process last said of itself; all of it is None where it never did."""
+    """What a process last wrote about itself; the defaults if it never did."""
 
     beat: int | None = None
     count: int | None = None
     where: str = "before its first word"
     waits: bool = False
-    """Whether it waits for other processes, or for the device."""
+    """Whether it waits for the device or for other processes."""
 
 
 class Watch:
-    """Watches this process, and the others where there are any (`join`)."""
+    """Watches this process, and after `join` the others as well."""
 
     def __init__(self, timeout: float, start_timeout: float) -> None:
         self.timeout, self.start_timeout = timeout, start_timeout
@@ -72,23 +71,23 @@ class Watch:
         self._thread.start()
 
     def join(self, store: Any, rank: int, world_size: int) -> None:
-        """From now on compare with the others through `store`, a connection of our own."""
+        """Begin to compare with the others through `store`, a connection used only for this."""
         self._rank, self._world_size = rank, world_size
         self._store = store
 
     def at(self, what: str, long: bool = False, waits: bool = False) -> None:
-        """Note that this process has come somewhere, as all others do in the same order.
+        """Note where this process is; all processes come to the same places in the same order.
 
-        `long`: what begins here may take as long as the start (compilation, a checkpoint).
+        `long`: what begins here may take `start_timeout` (compilation, a checkpoint).
         """
         limit = self.start_timeout if long else self.timeout
         self._place = Place(self._place.count + 1, what, waits, limit, time.monotonic())
 
     def stop(self) -> None:
-        """The processes part; nobody waits for anybody any more.
+        """Stop watching, at the end of the run.
 
-        Where we are about to leave because one hangs, an error of the main thread, such as a
-        connection that broke because another has left already, must not be faster.
+        If the thread is about to end the process because a rank hangs, wait for that: the main
+        thread must not exit first, for example because of a connection closed by another rank.
         """
         if not self._leaving:
             self._over.set()
@@ -107,13 +106,13 @@ class Watch:
                 self._investigate(place)
 
     def _stop_with_launcher(self) -> None:
-        """It is gone: do as if it had asked us to stop, which saves a checkpoint where it can."""
+        """The launcher is gone: act as if it had sent SIGTERM, to save a checkpoint if possible."""
         if not self._orphan:
             self._orphan = True
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _speak(self) -> None:
-        """Write our sign into the store, which lives as long as the launcher does."""
+        """Write our sign to the store, which lives as long as the launcher."""
         if self._store is None:
             return
         self._beat += 1
@@ -128,7 +127,7 @@ class Watch:
             self._stop_with_launcher()
 
     def _look(self) -> tuple[str, bool]:
-        """Where the main thread stands, and whether it waits for other processes there."""
+        """Where the main thread is in the code, and whether it waits there."""
         frame: FrameType | None = sys._current_frames().get(self._main)
         if frame is None:
             return "", False
@@ -140,7 +139,7 @@ class Watch:
         return where, waits or self._place.waits
 
     def _investigate(self, place: Place) -> None:
-        """We have not moved for too long: end all, unless it turns out that others just work."""
+        """We have not moved for too long: end the run, unless the others are just busy."""
         before = now = self._ask()
         if before:
             for _ in range(4):
@@ -154,10 +153,10 @@ class Watch:
                 return
             able = [r for r in range(self._world_size) if r not in blamed]
             speaks = self._rank == min(able, default=0)
-        elif now is None:  # nobody can be asked who should speak: one of each machine does
+        elif now is None:  # no store to decide who speaks: one rank of each machine does
             blamed, why = [0], "the store of the run, on its machine, does not answer"
             speaks = self._rank == 1 or os.environ.get("LOCAL_RANK") == "0"
-        else:  # the launcher, or the process that kept the store, has ended and said why
+        else:  # the launcher, or the process with the store, has ended
             where, _ = self._look()
             blamed, why = [self._rank], f"it is in {place.what}{where}, and its launcher is gone"
             speaks = self._rank == 0
@@ -173,11 +172,11 @@ class Watch:
             )
             with contextlib.suppress(OSError):
                 os.write(2, line.encode(errors="replace"))
-        time.sleep(4 * self.interval + 1)  # so that all know before the first is gone
+        time.sleep(4 * self.interval + 1)  # so that all find out before the first one exits
         os._exit(HUNG)
 
     def _ask(self) -> list[Sign] | None:
-        """What all processes last said; None where the store keeps us waiting for that, too."""
+        """What all processes last wrote; None if the store does not answer either."""
         answers: queue.Queue[list[Sign]] = queue.Queue()
         threading.Thread(target=lambda: answers.put(self._signs()), daemon=True).start()
         try:
@@ -186,7 +185,7 @@ class Watch:
             return None
 
     def _signs(self) -> list[Sign]:
-        """What all processes last said; nothing where the store is gone."""
+        """What all processes last wrote; empty if the store is gone."""
         if self._store is None:
             return []
         keys = [f"sign_{rank}" for rank in range(self._world_size)]
@@ -204,21 +203,21 @@ def _module(frame: FrameType) -> str:
 
 
 def suspects(before: list[Sign], now: list[Sign]) -> tuple[list[int], str]:
-    """The ranks that keep all others waiting, and why we think so; none where all are at work."""
+    """The ranks that keep all others waiting, and why we think so; none if all are working."""
     if len(now) == 1:
-        return [], ""  # nobody waits for it
+        return [], ""  # there are no others
     signs = list(enumerate(now))
     silent = [r for r, s in signs if s.beat is None or s.beat == before[r].beat]
     if silent:
         return silent, f"no sign of life from {now[silent[0]].where} on"
     counts = [s.count or 0 for s in now]
     if any(s.count != b.count for s, b in zip(now, before, strict=True)):
-        return [], ""  # somebody moves
+        return [], ""  # somebody is moving
     behind = [r for r, count in enumerate(counts) if count < max(counts)]
     if behind:
         return behind, f"it is in {now[behind[0]].where}, the others are further"
     if not any(s.waits for s in now):
-        return [], ""  # all are at work: a long step
+        return [], ""  # all are working: a long step
     busy = [r for r, s in signs if not s.waits]
     if busy:
         return busy, f"it is in {now[busy[0]].where}, where the others wait for it"

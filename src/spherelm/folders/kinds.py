@@ -1,7 +1,7 @@
-"""What the folder of each verb looks like, and whether a folder is its own.
+"""What the folder of each verb looks like, and whether a folder is of that kind.
 
-A verb writes known names and no others, and a mark (`.spherelm`, see `owner`) says which verb it
-was. `--force` replaces a folder only where both agree; a file of another name is never removed.
+A verb writes only known names, and a mark (`.spherelm`, see `owner`) that says which verb it was.
+`--force` replaces a folder only if both match; a file of any other name is never removed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OWNER = ".spherelm"
 """The file in a folder that says which verb wrote it and who writes there now."""
 
 _TEMPORARY = re.compile(r"\.(.+)\.(?:writing|removing|replaced)")
-"""A name while it is being written or removed, around the name itself."""
+"""The name of something being written or removed, which contains its final name."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,12 @@ class Kind:
 
     verb: str
     what: str
-    """What the folder holds, with its article: a run."""
+    """What the folder holds, with an article: "a run"."""
     names: tuple[str, ...]
-    """Every path in it: one pattern for each part, divided by /; ** is anything below."""
+    """Every path in it: one pattern for each part, separated by /; ** is anything below."""
     signs: tuple[tuple[str, ...], ...] = ()
-    """Files that together only this verb writes: they stand for a mark where there is none."""
+    """Groups of files that only this verb writes together; any group identifies the folder if it
+    has no mark."""
 
     @cached_property
     def _parts(self) -> list[list[re.Pattern[str] | None]]:
@@ -40,11 +41,11 @@ class Kind:
         ]
 
     def signed(self, folder: Path) -> bool:
-        """Whether `folder` shows the signs of this verb."""
+        """Whether `folder` has the signs of this verb."""
         return any(all((folder / name).is_file() for name in names) for names in self.signs)
 
     def knows(self, path: Sequence[str], folder: bool = False) -> bool:
-        """Whether the verb writes this path, or a folder on the way to one."""
+        """Whether the verb writes this path, or if it is a `folder`, something inside."""
         path = [m[1] if (m := _TEMPORARY.fullmatch(part)) else part for part in path]
         return any(_fits(path, parts, folder) for parts in self._parts)
 
@@ -61,8 +62,8 @@ def _fits(path: Sequence[str], parts: Sequence[re.Pattern[str] | None], folder: 
 def walk(folder: Path, kind: Kind, above: tuple[str, ...] = ()) -> Iterator[tuple[Path, bool]]:
     """Every path in `folder`, innermost first, and whether `kind` knows it.
 
-    Symbolic links are not followed; below a path that is not known, nothing is looked at. `above`
-    is the path from the folder of `kind` to this one.
+    Symbolic links are not followed, and unknown folders not entered. `above` is the path from the
+    folder of `kind` to this one.
     """
     with os.scandir(folder) as found:
         entries = sorted(found, key=lambda entry: entry.name)
@@ -76,7 +77,7 @@ def walk(folder: Path, kind: Kind, above: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 def stranger(folder: Path, kind: Kind) -> str | None:
-    """A path in `folder` that `kind` does not know, relative to it; None where there is none."""
+    """A path in `folder` that `kind` does not know, relative to it; None if there is none."""
     for path, known in walk(folder, kind):
         if not known:
             return path.relative_to(folder).as_posix()
@@ -160,7 +161,7 @@ REPRODUCE = Kind(
     ),
     signs=(("reproduce.json",),),
 )
-"""Told by its signs alone: a mark would keep `spherelm train` from going on with its runs."""
+"""Identified only by its signs: a mark would stop `spherelm train` from resuming its runs."""
 SWEEP = Kind("sweep", "a sweep", (r"sweep\.csv",), signs=(("sweep.csv",),))
 INSPECT = Kind(
     "inspect",

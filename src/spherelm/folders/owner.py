@@ -1,11 +1,11 @@
 """One writer of a folder at a time.
 
-The file `.spherelm` in the folder holds the verb that wrote it (the mark) and, while somebody
-writes, who: host, process and its start. The writer holds a lock of the operating system on that
-file, which ends with the process however it ends. So on one machine a lock that is free means
-that the last holder is dead, whatever the file says. On a file system that several machines share
-the lock may not reach the others: there a living holder also renews the time of the file, and
-somebody on another machine takes the folder only when that has stopped.
+The file `.spherelm` in the folder records the verb that wrote the folder (the mark) and, while
+somebody is writing, who: host, process and its start. The writer holds a lock of the operating
+system on that file, which ends with the process, however that ends. So on one machine a free lock
+means that the last holder is dead, whatever the file says. On a file system shared by several
+machines, the lock may not be seen by the others. Therefore a holder also keeps touching the file,
+and a process on another machine takes the folder only when that has stopped.
 
 Under `torchrun` the main process holds the folder for all ranks.
 """
@@ -30,11 +30,11 @@ from spherelm.errors import UserError
 from spherelm.folders.kinds import OWNER
 
 BEAT = 5.0
-"""Seconds after which a holder renews the time of its file."""
+"""Seconds between two touches of the file by its holder."""
 SILENCE = 45.0
-"""Seconds without a sign of life after which a holder on another machine counts as dead."""
+"""Seconds without a touch after which a holder on another machine counts as dead."""
 LONG_DEAD = 600.0
-"""Where the file is older than this by our own clock, nobody waits for a sign of life."""
+"""If the file is older than this by our own clock, we do not wait for a touch."""
 
 _NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOLCK, errno.EINVAL)
 
@@ -46,10 +46,10 @@ class Holder:
     verb: str
     host: str
     machine: str
-    """Changes with every start of a machine: the same for all processes that share a kernel."""
+    """The boot id: changes with every boot, and is the same for all processes on one kernel."""
     process: int
     started: str
-    """When the process began, as its system counts: another process of the same number differs."""
+    """When the process began, as its system counts; tells apart processes with the same id."""
     since: str
     """When it took the folder, in UTC."""
 
@@ -59,20 +59,20 @@ class Holder:
 
 @dataclass(frozen=True)
 class Record:
-    """What the file in a folder says."""
+    """The content of the file in a folder."""
 
     verb: str | None = None
     """The verb that wrote what the folder holds."""
     holder: Holder | None = None
-    """Who writes there now, or died writing."""
+    """Who is writing there now, or died while writing."""
 
 
 class Held(UserError):
-    """Somebody else writes to the folder."""
+    """Somebody else is writing to the folder."""
 
 
 def read_record(folder: Path) -> Record:
-    """What the folder says about itself; nothing where it says nothing that can be read."""
+    """The record of a folder; empty if there is none that can be read."""
     try:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
         with open(os.open(folder / OWNER, flags), "rb") as file:
@@ -92,14 +92,14 @@ def _parse(content: bytes) -> Record:
 
 
 class Owner:
-    """The hold of this process on a folder, from `take` to `release`."""
+    """This process's exclusive claim to a folder, from `take` to `release`."""
 
     def __init__(self, folder: Path, verb: str, descriptor: int, before: Record) -> None:
         self.folder = folder
         self.verb = before.verb
-        """The verb of the mark: that of an earlier writer until `sign`."""
+        """The verb of the mark; until `sign`, that of an earlier writer."""
         self.made: list[Path] = []
-        """The folders that were made for this hold, innermost first."""
+        """The folders created for this claim, innermost first."""
         self._holder = _this_process(verb)
         self._descriptor: int | None = descriptor
         self._ended = threading.Event()
@@ -108,20 +108,20 @@ class Owner:
         threading.Thread(target=_renew, args=(descriptor, self._ended), daemon=True).start()
 
     def sign(self, verb: str) -> None:
-        """Say that this verb writes what the folder holds."""
+        """Mark the folder as written by this verb."""
         self.verb = verb
         self._write(self._holder)
 
     def release(self) -> None:
-        """Let the next one in; the mark stays."""
+        """Let others take the folder; the mark stays."""
         self._let_go(lambda: self._write(None))
 
     def remove(self) -> None:
-        """Let go and leave no mark: for a folder that ends, or that is handed to others."""
+        """Release the folder and remove its mark: for one that is deleted or given to others."""
         self._let_go(lambda: os.unlink(self.folder / OWNER))
 
     def _let_go(self, last_act: Callable[[], None]) -> None:
-        """Unlock, also for a child that was forked just now and still has its copy of the lock."""
+        """Unlock, even if a child just forked still has the descriptor open."""
         if self._descriptor is None:
             return
         self._ended.set()
@@ -145,7 +145,7 @@ class Owner:
 
 
 def take(folder: Path, verb: str) -> Owner:
-    """Make `folder` if need be, and hold it; refused where somebody else does, who is named."""
+    """Make `folder` if needed, and claim it; if somebody else has it, the error names them."""
     while True:
         new = not folder.exists()
         folder.mkdir(parents=True, exist_ok=True)
@@ -166,7 +166,7 @@ def take(folder: Path, verb: str) -> Owner:
                 raise held(folder, before.holder)
             try:
                 owner = Owner(folder, verb, descriptor, before)
-            except OSError:  # a full disk: not even our name stays
+            except OSError:  # a full disk: do not even leave our file
                 if before.holder is None and before.verb is None:
                     os.unlink(folder / OWNER)
                 if new:
@@ -182,18 +182,18 @@ def take(folder: Path, verb: str) -> Owner:
 
 
 def held(folder: Path, holder: Holder | None) -> Held:
-    """The refusal that names who writes there."""
+    """The error that names who is writing there."""
     who = holder or "another process"
     return Held(f"{folder} is being written by {who}; wait for it, or choose another --out")
 
 
 def holds(folder: Path) -> bool:
-    """Whether this very process holds `folder`."""
+    """Whether this process holds `folder`."""
     return any(owner.folder == folder for owner in all_held())
 
 
 def all_held() -> list[Owner]:
-    """What this very process holds."""
+    """All folders that this process holds."""
     return [owner for owner in list(_owners) if owner._descriptor is not None]
 
 
@@ -201,7 +201,7 @@ def all_held() -> list[Owner]:
 
 
 def _lock(descriptor: int) -> bool | None:
-    """Lock a file: whether we have it; None where the file system has no locks."""
+    """Try to lock a file; returns whether we got it, None if the file system has no locks."""
     try:
         import fcntl
     except ImportError:  # Windows
@@ -232,14 +232,14 @@ def _is_at(descriptor: int, path: Path) -> bool:
 
 
 def _lives(holder: Holder, folder: Path, locked: bool) -> bool:
-    """Whether the last holder of a folder may still write there, though the lock was free."""
+    """Whether the last holder of a folder may still be writing, though the lock was free."""
     if holder.machine == _machine():
         return not locked and _started(holder.process) == holder.started
     return _shows_life(folder / OWNER, holder)
 
 
 def _shows_life(file: Path, holder: Holder) -> bool:
-    """Whether a holder on another machine renews its file within `SILENCE` seconds."""
+    """Whether a holder on another machine touches its file within `SILENCE` seconds."""
     first = _time_of(file)
     if time.time() - first / 1e9 > LONG_DEAD:
         return False
@@ -258,7 +258,8 @@ def _shows_life(file: Path, holder: Holder) -> bool:
 
 
 def _time_of(file: Path) -> int:
-    """When a file was last renewed. It is opened: network file systems ask the server only then."""
+    """When a file was last touched. Opens it, because only then a network file system asks the
+    server."""
     with open(file, "rb") as opened:
         return os.fstat(opened.fileno()).st_mtime_ns
 
@@ -270,7 +271,7 @@ def _renew(descriptor: int, ended: threading.Event) -> None:
 
 
 def _make_sure(owner: Owner) -> None:
-    """Without locks two may have come at once: the last one to write its name has the folder."""
+    """Without locks two processes may have come at once: the last to write its name wins."""
     time.sleep(0.3)
     now = read_record(owner.folder).holder
     if now != owner._holder:
@@ -293,7 +294,7 @@ def _machine() -> str:
 
 
 def _started(process: int) -> str | None:
-    """Clock ticks from the start of the machine to that of a process; None where there is none."""
+    """Clock ticks from boot to the start of a process; None if there is no such process."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
         return fields[19]
@@ -316,7 +317,7 @@ _owners: weakref.WeakSet[Owner] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """A forked child owns nothing: its copy of the lock must not outlive the parent."""
+    """A forked child owns nothing: its copy of the lock must not outlive its parent."""
     for owner in list(_owners):
         owner._close()
 

@@ -1,13 +1,13 @@
-"""May this verb write here, and a folder to write to: new, gone on with, or replaced.
+"""Checks whether a verb may write to a folder, and claims it: new, resumed or replaced.
 
-    check        refuse what is not this verb's to write, before anything is written
+    check        refuse a folder that this verb may not write to, before anything is written
     owned        hold a folder and write into it: train, compare, prepare
     results      the same for files that replace those of an earlier call: eval, sweep
-    whole        a folder that appears in one step when all of it is there: export, import
-    renew        put a new folder in the place of one that is held: --force of train and compare
+    whole        a folder that appears in one step when it is complete: export, import
+    renew        replace a folder that is held by a new one: --force of train and compare
 
-Nothing is ever removed that the verb does not write. An input is never an output, nor around it,
-nor inside it; and nothing is written into what another call has written.
+Only what the verb writes is ever removed. An output is never an input, nor inside one, nor contains
+one; and nothing is written into the output of another verb.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Input = str | os.PathLike[str] | None
 
 
 def resolve(out: str | Path) -> Path:
-    """The folder that `out` means, through symbolic links; a file there is refused, and so is a
-    home that the shell has left as it was typed: a folder named ~ is soon removed with all else."""
+    """The folder that `out` means, through symbolic links; refuses a file, and a ~ that the shell
+    has not expanded: whoever deletes a folder named ~ soon deletes their home."""
     with _readable(out):
         if (first := next(iter(Path(out).parts), "")).startswith("~"):
             home = os.path.expanduser(Path(out))
             meant = "" if home == str(Path(out)) else f"{home}, or "  # no such user is known
             raise UserError(
-                f"--out {out} means a folder named {first} here, since no shell has replaced the "
+                f"--out {out} means a folder named {first} here, since no shell has expanded the "
                 f"~: write {meant}{Path.cwd() / out} if you do mean that"
             )
         path = Path(out).resolve()
@@ -47,7 +47,7 @@ def resolve(out: str | Path) -> Path:
 
 @contextlib.contextmanager
 def _readable(out: str | Path) -> Iterator[None]:
-    """A name that cannot be looked at ends in one line."""
+    """Turn errors from looking at the path `out` into one line."""
     try:
         yield
     except UserError:
@@ -58,15 +58,15 @@ def _readable(out: str | Path) -> Iterator[None]:
 
 
 def is_vacant(out: str | Path) -> bool:
-    """Whether nothing is there, or nothing but the mark of a call that came no further."""
+    """Whether nothing is there, or only the file `.spherelm` of a call that wrote nothing else."""
     path = resolve(out)
     with _readable(out):
         return not path.exists() or not any(entry != OWNER for entry in os.listdir(path))
 
 
 def check_apart(out: str | Path, inputs: Sequence[Input]) -> None:
-    """Refuse an output that is an input, holds one, or lies in one or in another's output, and one
-    that cannot be made."""
+    """Refuse an output that is an input, contains one, or lies inside one or inside another output;
+    and one that cannot be written."""
     target = resolve(out)
     for given in inputs:
         if given is None or not os.path.exists(given):  # a name on a hub, or refused elsewhere
@@ -86,9 +86,9 @@ def check_apart(out: str | Path, inputs: Sequence[Input]) -> None:
 
 
 def _check_writable(out: str | Path, target: Path) -> None:
-    """Refuse a folder that may not be made or filled, before there is anything to put in it.
+    """Refuse a folder that we have no permission to make or write, before any work is done.
 
-    This only looks: whether the disk has room, say, is seen when the folder is held.
+    Checks permissions only; a full disk, for example, is noticed when the folder is taken.
     """
     with _readable(out):
         there = next(path for path in (target, *target.parents) if path.exists())
@@ -100,7 +100,7 @@ def _check_writable(out: str | Path, target: Path) -> None:
 
 
 def check_own(out: str | Path, kind: Kind) -> None:
-    """Refuse a folder that holds anything but what this verb wrote; `out` is a folder."""
+    """Refuse a folder that contains anything that this verb did not write."""
     if is_vacant(out):
         return
     path = resolve(out)
@@ -120,7 +120,7 @@ def _elsewhere(why: str) -> UserError:
 
 
 def check(out: str | Path, kind: Kind, *, force: bool, inputs: Sequence[Input] = ()) -> None:
-    """Refuse a folder that a new one may not take the place of; nothing is written."""
+    """Refuse a folder that a new one may not replace; writes nothing."""
     check_apart(out, inputs)
     check_own(out, kind)
     if not force and not is_vacant(out):
@@ -131,7 +131,7 @@ def check(out: str | Path, kind: Kind, *, force: bool, inputs: Sequence[Input] =
 
 @contextlib.contextmanager
 def results(out: str | Path | None, kind: Kind, inputs: Sequence[Input] = ()) -> Iterator[None]:
-    """Hold the folder `out`, if there is to be one, for results that replace those before them."""
+    """Hold the folder `out`, if any, for results that replace those of an earlier call."""
     if out is None:
         yield
         return
@@ -145,7 +145,7 @@ def results(out: str | Path | None, kind: Kind, inputs: Sequence[Input] = ()) ->
 
 @contextlib.contextmanager
 def owned(out: str | Path, kind: Kind) -> Iterator[Owner]:
-    """Hold the folder `out`, which is made if need be; where nothing is written, none remains."""
+    """Hold the folder `out`, made if needed; if nothing is written there, it is removed again."""
     owner = own(out, kind)
     try:
         yield owner
@@ -154,41 +154,42 @@ def owned(out: str | Path, kind: Kind) -> Iterator[Owner]:
 
 
 def own(out: str | Path, kind: Kind) -> Owner:
-    """Hold the folder `out`, until `disown`; what killed calls left beside it is removed."""
+    """Hold the folder `out` until `disown`, and remove what killed calls left beside it."""
     path = resolve(out)
     with or_say(f"cannot write {out}"):
         swap.recover(path)
         missing = [p for p in (path, *path.parents) if not p.exists()]
         owner = owners.take(path, kind.verb)
     owner.made = missing
-    with contextlib.suppress(OSError, UserError):  # somebody builds there now; not ours to judge
+    with contextlib.suppress(OSError, UserError):  # for example, somebody else is building there
         _remove_leftover(swap.beside(path), kind)
     return owner
 
 
 def disown(owner: Owner) -> None:
-    """Let go of a folder; one that was made for nothing is removed."""
+    """Release a folder; one that was made and remained empty is removed."""
     if is_vacant(owner.folder):
         owner.remove()
-        with contextlib.suppress(OSError):  # somebody has begun there just now
+        with contextlib.suppress(OSError):  # somebody else has just begun there
             for path in owner.made:
                 path.rmdir()
-    elif owner.verb is None:  # nobody's output, and not ours either
+    elif owner.verb is None:  # not an output of any verb, so it gets no mark
         owner.remove()
     else:
         owner.release()
 
 
 def disown_all() -> None:
-    """Let go of all that this process holds: for an end that comes without any `finally`."""
+    """Release all folders that this process holds, for an exit that runs no `finally`."""
     for owner in owners.all_held():
         disown(owner)
 
 
 def renew(owner: Owner, kind: Kind, fill: Callable[[Path], None]) -> Owner:
-    """A new folder, filled by `fill`, in the place of the one that is held; returns its hold.
+    """Replace the folder that is held by a new one, filled by `fill`; returns the new claim.
 
-    A kill leaves the old folder or the new one. The old one must have passed `check_own`.
+    If killed, either the old folder or the new one remains. The old one must have passed
+    `check_own`.
     """
     target = owner.folder
     refuse_working_folder(target)
@@ -209,9 +210,9 @@ def renew(owner: Owner, kind: Kind, fill: Callable[[Path], None]) -> Owner:
 def whole(
     out: str | Path, kind: Kind, *, force: bool, inputs: Sequence[Input] = (), marked: bool = True
 ) -> Iterator[Path]:
-    """A folder to fill beside `out`, which takes its place in one step when all went well.
+    """A folder to fill beside `out`, which takes its place in one step if no error occurs.
 
-    `marked`: whether the mark stays, or the folder is told by its signs alone.
+    `marked`: whether the mark stays; without, the folder is identified by its signs.
     """
     check(out, kind, force=force, inputs=inputs)
     target = resolve(out)
@@ -221,12 +222,12 @@ def whole(
         swap.recover(target)
         owner = _build(target, kind)
         try:
-            if (target / OWNER).exists():  # somebody may go on with what we are to replace
+            if (target / OWNER).exists():  # somebody may be resuming what we are about to replace
                 before = owners.take(target, kind.verb)
-            check(out, kind, force=force, inputs=inputs)  # another call may have ended meanwhile
+            check(out, kind, force=force, inputs=inputs)  # another call may just have ended
             owner.sign(kind.verb)
             yield owner.folder
-            check(out, kind, force=force, inputs=inputs)  # nor may be lost what came since
+            check(out, kind, force=force, inputs=inputs)  # keep what was written there since
             swap.put(owner.folder, target)
         except BaseException:
             _end(owner, kind)
@@ -246,14 +247,14 @@ def whole(
 
 
 def refuse_working_folder(target: Path) -> None:
-    """A folder that is replaced would go away under whoever works in it."""
+    """Refuse to replace the working folder or one around it, which would vanish under the user."""
     here = Path.cwd()
     if target == here or target in here.parents:
         raise UserError(f"{target} is the folder you are in; start from outside of it")
 
 
 def remove(folder: Path, kind: Kind) -> None:
-    """Remove what `kind` writes, and the folders that are then empty; all else stays."""
+    """Remove what `kind` writes, and folders that are then empty; everything else stays."""
     for path, known in walk(folder, kind):
         if not known or path == folder / OWNER:
             continue
@@ -265,7 +266,7 @@ def remove(folder: Path, kind: Kind) -> None:
 
 
 def _build(target: Path, kind: Kind) -> Owner:
-    """Hold the folder beside `target` in which its successor is built, empty."""
+    """Hold the empty folder beside `target` in which its replacement is built."""
     place = swap.beside(target)
     if place.is_symlink() or (place.exists() and not place.is_dir()):
         raise UserError(f"{place} is in the way; move it elsewhere")
@@ -276,20 +277,20 @@ def _build(target: Path, kind: Kind) -> Owner:
     except owners.Held as error:
         raise UserError(str(error).replace(str(place), str(target), 1)) from None
     remove(place, kind)
-    if target.exists():  # else what lies aside is `target` itself
+    if target.exists():  # otherwise the folder put aside is `target` itself
         _remove_leftover(swap.aside(target), kind)
     return owner
 
 
 def _remove_leftover(place: Path, kind: Kind) -> None:
-    """Remove what is left beside a target, unless somebody builds there or it is not ours."""
+    """Remove a leftover beside a target, unless somebody is building there or it is not ours."""
     if place.is_symlink() or not place.is_dir() or stranger(place, kind) is not None:
         return
     _end(owners.take(place, kind.verb), kind)
 
 
 def _end(owner: Owner, kind: Kind) -> None:
-    """Remove a folder that is held."""
+    """Remove a folder that we hold."""
     remove(owner.folder, kind)
     owner.remove()
     with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""A folder takes the place of another in one step: whoever looks finds the old or the new.
+"""Replaces a folder by another in one step: at any time, either the old or the new one is there.
 
-Linux and macOS can exchange two names; where the file system cannot, the old folder is put aside
-first, and `recover` puts it back if a kill came between the two renames.
+Linux and macOS can exchange two names. If the file system cannot, the old folder is first put
+aside, and `recover` puts it back if the process was killed between the two renames.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ _AT_FDCWD = -100
 
 
 def beside(target: Path) -> Path:
-    """Where the folder is built that is to become `target`."""
+    """Where the folder that will become `target` is built."""
     return target.with_name(f".{target.name}.writing")
 
 
 def aside(target: Path) -> Path:
-    """Where the folder is for a moment that was `target`, where names cannot be exchanged."""
+    """Where the old `target` is for a moment if names cannot be exchanged."""
     return target.with_name(f".{target.name}.replaced")
 
 
 def put(new: Path, target: Path) -> None:
-    """Make the folder `new` the folder `target`; what was `target` is then at `new`, if anything.
+    """Move the folder `new` to `target`; the old `target`, if any, is then at `new`.
 
-    `target` may be absent, an empty folder, or one that is to be replaced.
+    `target` may be absent, an empty folder, or one to be replaced.
     """
     try:
         os.rename(new, target)
@@ -46,14 +46,14 @@ def put(new: Path, target: Path) -> None:
 
 
 def recover(target: Path) -> None:
-    """Put back what a kill left aside: only where two names cannot be exchanged."""
+    """Put back an old folder that a killed process left aside, where names cannot be exchanged."""
     old = aside(target)
     if old.is_dir() and not old.is_symlink() and not target.exists():
         os.rename(old, target)
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names at once; False where the system or the file system cannot."""
+    """Exchange two names atomically; False if the system or the file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(one), os.fsencode(other)
     if sys.platform == "darwin" and hasattr(libc, "renamex_np"):

@@ -1,12 +1,12 @@
-"""Which keys a query sees: all, those before it, those of its document, those that are no padding.
+"""Which keys a query may see: all, the earlier ones, those of its document, those not padding.
 
-A block is given one of these and asks nothing more: over the sequence itself they are masks, over a
-cache (`spherelm.generation.cached`) the same question has another answer.
+A block takes an `Attend` and needs nothing more. Over the sequence itself it is one of the masks
+below; over a key-value cache it is one of those in `spherelm.generation.cached`.
 
-    CAUSAL                                        up to one's own place: a decoder
+    CAUSAL                                        up to its own position: a decoder
     FULL                                          everything: an encoder
-    within(documents)                             up to one's own place in one's own document
-    among(padding=valid)                          what is no padding: an encoder, or its memory
+    within(documents)                             up to its own position in its own document
+    among(padding=valid)                          all but padding: an encoder, or its memory
 
 Shapes: B batch, T time of the queries, S time of the keys, H heads, G heads of k and v, K head
 dimension.
@@ -34,16 +34,16 @@ class Attend(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Mask:
-    """Attention over a sequence: the keys of `allowed`, and without it all, or those before."""
+    """Attention over a sequence, to the `allowed` keys; by default to all, or to earlier ones."""
 
     causal: bool = True
     allowed: Tensor | None = None
-    """(B, 1, T, S), true where a query may look; causality is in it."""
+    """(B, 1, T, S), true where a query may look; causality is already included."""
 
     def __post_init__(self) -> None:
         allowed = self.allowed
         if allowed is not None and (allowed.dtype != torch.bool or allowed.ndim == 3):
-            # Numbers would be added to the scores, and a batch would be taken for heads.
+            # SDPA would add numbers to the scores, and take the batch of a (B, T, S) for heads.
             raise UserError(
                 f"allowed must be a (batch, 1, time, time) of booleans, true where a query may "
                 f"look, not {tuple(allowed.shape)} of {allowed.dtype}"
@@ -60,9 +60,10 @@ FULL = Mask(causal=False)
 def within(
     documents: Tensor, source_documents: Tensor | None = None, causal: bool | None = None
 ) -> Mask:
-    """Attention inside a document, of tokens that are numbered by theirs.
+    """Attention within documents, given the number of each token's document.
 
-    Over another sequence a query sees the tokens of its number there, in any place unless `causal`.
+    With `source_documents`, the keys are another sequence's: a query sees the tokens there that
+    have its document's number, at any position unless `causal`.
 
     documents: (B, T), source_documents: (B, S)
     """
@@ -73,9 +74,9 @@ def within(
 
 
 def among(padding: Tensor, queries: int | None = None, causal: bool = False) -> Mask:
-    """Attention to the keys that are no padding; where `causal`, only up to one's own place.
+    """Attention to all keys but padding; if `causal`, only up to the query's own position.
 
-    padding: (B, S), true where a token counts; queries: T where it is not S
+    padding: (B, S), true where a token counts; queries: T if it differs from S
     """
     if padding.ndim != 2 or padding.dtype != torch.bool:
         raise UserError(

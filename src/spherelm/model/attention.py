@@ -1,8 +1,8 @@
 """ATTN: multi-head attention of GPT and nGPT.
 
 Shapes: B batch, T time, D d_model, H heads, G heads of k and v, K head dimension.
-All four matrices are lists of vectors in R^D; W_o is stored as the paper writes it and applied as
-`x @ W_o`, so its rows, too, are what nGPT normalizes.
+All four matrices are lists of vectors in R^D, their rows, which nGPT normalizes. That includes W_o:
+it is stored as the paper writes it and applied as `x @ W_o`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spherelm.ops.reference import heads_on_sphere, rotate
 
 
 class AttentionWeights(NamedTuple):
-    """What attention multiplies with: the matrices ready for their products, and s_qk."""
+    """The matrices, ready for their products, and s_qk."""
 
     W_qkv: Operand
     W_o: Operand
@@ -32,10 +32,10 @@ class AttentionWeights(NamedTuple):
 
 
 class Attention(Part):
-    """softmax(q kᵀ · softmax_scale + M) v W_o; q and k are rotated, and in nGPT on the sphere."""
+    """softmax(q kᵀ · softmax_scale + M) v W_o; q and k rotated, and in nGPT unit vectors · s_qk."""
 
     factors_on_q = False
-    """Whether s_qk² stands on q, and k is a unit vector, as a cache wants it."""
+    """Whether q takes both factors, s_qk², so that the k of a cache are unit vectors."""
 
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
         super().__init__(config, ops)
@@ -49,11 +49,11 @@ class Attention(Part):
         mark_matrices(self, on_sphere=config.arch == "ngpt")
 
     def unscaled(self, dtype: torch.dtype) -> list[Tensor]:
-        """The matrices that `matrices` gives: none has factors."""
+        """Same as `matrices`: no factors multiply these."""
         return self.matrices(dtype)
 
     def matrices(self, dtype: torch.dtype) -> list[Tensor]:
-        """W_q, W_k, W_v and W_o as products with a stream of `dtype` take them."""
+        """W_q, W_k, W_v and W_o for products with a stream of `dtype`."""
         normalized = self.config.normalize_in_forward
         return [as_read(W, dtype, normalized) for W in (self.W_q, self.W_k, self.W_v, self.W_o)]
 
@@ -69,8 +69,8 @@ class Attention(Part):
         )
 
     def forward(self, h: Tensor, rope: Tensor, attend: Attend = CAUSAL) -> Tensor:
-        """h: (B, T, D), or (B·T, D) as blocks have it, rope: (2, T, K/2), or (2, B, T, K/2) where
-        tokens have positions of their own -> like h"""
+        """h: (B, T, D), or (B·T, D) as inside a block; rope: (2, T, K/2), or (2, B, T, K/2) if each
+        token has its own position -> same shape as h"""
         W_qkv, W_o, s_qk, kv_heads = self.weights(h.dtype)
         sequences = h if h.ndim == 3 else h.unflatten(0, (-1, rope.shape[-2]))
         check_table(rope, sequences.shape[1], self.config.d_k)
@@ -90,9 +90,9 @@ class Attention(Part):
         rope: Tensor | None = None,
         source_rope: Tensor | None = None,
     ) -> Tensor:
-        """Attention of a decoder to an encoder: q from h, k and v from another sequence.
+        """Cross-attention, as of a decoder to an encoder: q from h, k and v from `source`.
 
-        Without a table a sequence has no positions. h: (B, T, D), source: (B, S, D), rope:
+        A sequence whose RoPE table is None is not rotated. h: (B, T, D), source: (B, S, D), rope:
         (2, T, K/2), source_rope: (2, S, K/2) -> (B, T, D)
         """
         for table, x in ((rope, h), (source_rope, source)):

@@ -6,12 +6,12 @@
     h_M ← MLP(RMSNorm(h))            h_M ← Norm(MLP(h))
     h   ← h + h_M                    h   ← Norm(h + α_M (h_M − h))
 
-Training, evaluation and decoding all run these. The two steps of the right column are one
-operation, `update`, since both norms need one pass over h; an addition of the left column is done
-together with the RMSNorm that reads it (`Stream`).
+Training, evaluation and decoding all run these blocks. In the right column, the Norm of h_A and the
+update of h are one operation, `update`, which reads and writes h once; in the left, each addition
+is fused with the RMSNorm that follows it (`Stream`).
 
-Shapes: h is (B, T, D) between blocks and (B·T, D) inside: where nothing stands between a product
-and an addition to it, forward or backward, torch.compile makes one kernel of the two.
+Shapes: h is (B, T, D) between blocks and (B·T, D) inside them: without a reshape between a product
+and the addition that follows, torch.compile makes one kernel of both, forward and backward.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from spherelm.ops.interface import Operations
 
 
 class Stream:
-    """GPT's hidden state inside a block: what is added to it waits for the norm that reads the sum,
-    since one pass over memory does both."""
+    """GPT's hidden state inside a block. An addition is deferred to the RMSNorm that reads the sum,
+    so that one pass over memory does both."""
 
     def __init__(self, h: Tensor, added: Tensor | None = None) -> None:
         self._h, self._added = h, added
@@ -73,25 +73,25 @@ class RMSNorm(Part):
 
 
 class _Block(Part):
-    """What both columns share: nothing that Table 1 speaks of."""
+    """What both blocks share; none of it is in Table 1."""
 
     arch: ClassVar[Arch]
 
     def __init__(self, config: ModelConfig, ops: Ops) -> None:
         super().__init__(config, ops)
-        if config.arch != self.arch:  # attention and MLP go by it: this would be half of each
+        if config.arch != self.arch:  # attention and MLP follow the config: a mix of both columns
             raise UserError(
                 f"{type(self).__name__} is made from a ModelConfig of arch = {self.arch!r}, not "
                 f"{config.arch!r}"
             )
 
     def flat(self, hidden: Tensor, rope: Tensor) -> Tensor:
-        """The hidden states of all sequences as one list: (B, T, D) -> (B·T, D)"""
-        check_table(rope, hidden.shape[-2], self.config.d_k)  # the list does not show T any more
+        """The hidden states of all tokens in one list: (B, T, D) -> (B·T, D)"""
+        check_table(rope, hidden.shape[-2], self.config.d_k)  # while T is still known
         return hidden.flatten(0, -2)
 
     def round_before_calls(self) -> None:
-        """Where products are of eight-bit numbers, round the matrices before each call."""
+        """With FP8 products, round the matrices before each call."""
         if self.ops.hold is not None:
             self.register_forward_pre_hook(round_matrices)
 
@@ -133,7 +133,7 @@ class NGPTBlock(_Block):
         self.round_before_calls()
 
     def eigen_learning_rates(self) -> tuple[Tensor, Tensor]:
-        """α_A and α_M as the update uses them: |α| unless they may be negative.  (D,) each"""
+        """α_A and α_M as the update uses them: |α| unless `signed_alpha`.  (D,) each"""
         alpha_A, alpha_M = self.alpha_attn(), self.alpha_mlp()
         return (alpha_A, alpha_M) if self.signed_alpha else (alpha_A.abs(), alpha_M.abs())
 

@@ -17,13 +17,13 @@ from spherelm.validate import check_fields
 Arch = Literal["gpt", "ngpt"]
 ARCHS: tuple[Arch, ...] = ("gpt", "ngpt")
 ARCH_NAMES: dict[Arch, str] = {"gpt": "GPT", "ngpt": "nGPT"}
-"""What people call them."""
+"""Their names in text and plots."""
 ScaleMode = Literal["vector", "scalar", "fixed"]
 
 SCALE_NAMES = ("alpha_attn", "alpha_mlp", "s_qk", "s_u", "s_nu", "s_z")
 """The six learned vectors of factors: α_A, α_M, s_qk, s_u, s_ν and s_z."""
 PAPER_STD = 0.02
-"""Standard deviation of GPT's matrices at the start, for d_model of 1024 and 1280."""
+"""Initial standard deviation of GPT's matrices, for the paper's d_model of 1024 and 1280."""
 
 
 @dataclass(frozen=True)
@@ -148,27 +148,29 @@ class ModelConfig:
 
     @property
     def softmax_scale(self) -> float:
-        """1/sqrt(d_k) for GPT, sqrt(d_k) for nGPT, whose q·k has variance 1/d_k (point 4), and for
-        a GPT with QK-norm: RMSNorm would give q and k the length sqrt(d_k), Norm gives them 1."""
+        """1/sqrt(d_k) for GPT; sqrt(d_k) for nGPT, whose q·k has variance 1/d_k (point 4).
+
+        A GPT with QK-norm takes sqrt(d_k) too: Norm gives q and k length 1, where RMSNorm would
+        give sqrt(d_k)."""
         return math.sqrt(self.d_k) if self.has_s_qk else 1 / math.sqrt(self.d_k)
 
     @property
     def has_s_qk(self) -> bool:
-        """Whether attention has the factors s_qk: nGPT, and GPT with QK-norm, as its gain."""
+        """Whether attention has the factors s_qk: in nGPT, and as the gain of a GPT's QK-norm."""
         return self.arch == "ngpt" or self.gpt_qk_norm
 
     @property
     def matrix_std(self) -> float:
-        """Standard deviation at which matrices are drawn; nGPT then normalizes their rows."""
+        """Standard deviation of the initial matrices; nGPT then normalizes their rows."""
         if self.arch == "ngpt":
             return 1 / math.sqrt(self.d_model)
         return PAPER_STD if self.init_std is None else self.init_std
 
     def resolve_scale(self, name: str) -> ResolvedScale:
-        """The factors `name` with the paper's values where none were given."""
+        """The configuration of the factors `name`, with the paper's values for what is unset."""
         given: ScaleConfig = getattr(self, name)
         paper_init = 0.05 if name.startswith("alpha") else 1.0
-        plain = name in ("s_u", "s_nu") or self.arch == "gpt"  # GPT's only one is a gain
+        plain = name in ("s_u", "s_nu") or self.arch == "gpt"  # GPT's only one is QK-norm's gain
         paper_scale = 1.0 if plain else 1 / math.sqrt(self.d_model)
         return ResolvedScale(
             init=paper_init if given.init is None else float(given.init),

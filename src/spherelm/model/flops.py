@@ -23,11 +23,11 @@ class ParameterCount:
 
 
 def count_parameters(config: ModelConfig) -> ParameterCount:
-    """Count without building the model: whole numbers, however large."""
+    """Count the parameters without building the model."""
     c = config
     d, d_kv, layers = c.d_model, c.kv_heads * c.d_k, c.n_layers
     if c.arch == "gpt":
-        factors = (2 * layers + 1) * d  # a gain before each half of a block, and at the end
+        factors = (2 * layers + 1) * d  # two gains in each block, and the final norm's
         factors += layers * d_kv if c.gpt_qk_norm else 0
     else:
         in_a_block = {"alpha_attn": d, "alpha_mlp": d, "s_qk": d_kv}
@@ -43,16 +43,16 @@ def count_parameters(config: ModelConfig) -> ParameterCount:
 
 
 def _learned(scale: ResolvedScale, n: int) -> int:
-    """Parameters of a `Scale` of `n` factors."""
+    """The number of parameters of a `Scale` of `n` factors."""
     return {"vector": n, "scalar": 1, "fixed": 0}[scale.mode]
 
 
 def flops_per_token(config: ModelConfig, context: int | None = None) -> float:
     """FLOPs of forward and backward for one token of a sequence, matrix products only.
 
-    6 per weight that multiplies (all matrices but the input embedding's look-up), and
-    6 · T · d_model · L for attention: q·k and the sum over v, each 2 · T/2 · d_model forward by
-    causality and twice that backward.
+    6 per weight that multiplies (all matrices except E_input, which is looked up), and
+    6 · T · d_model · L for attention: q·k and the sum over v each take 2 · T/2 · d_model forward,
+    since attention is causal, and twice that backward.
     """
     count = count_parameters(config)
     output_embedding = config.vocab_size * config.d_model

@@ -1,13 +1,13 @@
-"""The inference twin of a model: what a trained nGPT multiplies at every token, multiplied once.
+"""A model folded for inference: products that are the same for every token, computed once.
 
     s_u, s_ν·sqrt(D)   into W_u, W_ν           rows scaled
     s_z                into E_output            rows scaled
     s_qk on q and k    s_qk² onto q             (q·s)ᵀ(k·s) = (q·s²)ᵀk, after RoPE and Norm
-    |α|                as the update uses it
+    |α|                taken once
 
-The blocks are those of training (`spherelm.model.block`) with weights that stay as they are. W_o
-and W_oMLP lie in memory transposed, a row for each output: a product with one token reads rows
-best. A GPT passes through with its gains as they are.
+The blocks are those of training (`spherelm.model.block`), with fixed weights. W_o and W_oMLP are
+transposed in memory, one contiguous row per output, which is fastest to multiply with one token. A
+GPT has nothing to fold and keeps its gains.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ from spherelm.ops.reference import at_least_float32
 
 @torch.no_grad()
 def folded_state(model: Transformer) -> dict[str, Tensor]:
-    """The state of an nGPT with s_u, s_ν·sqrt(D) and s_z multiplied into the matrices, for export.
+    """The state dict of an nGPT with s_u, s_ν·sqrt(D) and s_z multiplied into the matrices.
 
-    s_qk stays, for it acts after the norm. Tied embeddings part: E_output alone carries s_z. What
-    is stored in bfloat16 stays so, and is rounded once more.
+    s_qk stays, since it acts after the norm. Tied embeddings are untied: only E_output carries s_z.
+    Matrices stored in bfloat16 stay in bfloat16, rounded once more.
     """
     scaled = {"E_output": model.scaled_output_embedding(torch.float32)}
     for name, module in model.named_modules():
@@ -64,7 +64,7 @@ class FoldedTransformer(Transformer):
     def __init__(
         self, model: Transformer, dtype: torch.dtype | None = None, ops: Ops = AUTO
     ) -> None:
-        """Products and the stream are in `dtype`, by default the model's."""
+        """`dtype` is that of products and hidden states, by default the model's."""
         model = _as_written(model)
         _check_ours(model, Transformer, "hidden", "embed", "run_blocks", "logits")
         _check_no_hooks(model)
@@ -100,18 +100,18 @@ class FoldedTransformer(Transformer):
         return self.E_input if self.E_output is None else self.E_output
 
     def reset_parameters(self) -> None:
-        raise TypeError("a folded model has no parameters of its own to draw")
+        raise TypeError("a folded model has no parameters to initialize")
 
 
 def _as_written(part: M) -> M:
-    """A part without torch.compile's wrapper, which computes the same."""
+    """A part without torch.compile's wrapper."""
     while (inside := getattr(part, "_modules", {}).get("_orig_mod")) is not None:
         part = cast("M", inside)
     return part
 
 
 def _function(method: Any) -> Any:
-    """The function behind a method, which may be compiled, checkpointed, or both."""
+    """The function behind a method that may be compiled, checkpointed, or both."""
     while True:
         if isinstance(method, partial) and method.func is checkpoint:
             method = method.args[0]
@@ -124,7 +124,7 @@ def _function(method: Any) -> Any:
 
 
 def _check_ours(part: nn.Module, ours: type[nn.Module], *methods: str) -> None:
-    """Refuse a part that computes in a way of its own: its twin would compute in ours."""
+    """Refuse a part that overrides one of `methods`: its folded copy would ignore the override."""
     for name in methods:
         if _function(getattr(part, name, None)) is not getattr(ours, name):
             raise _left_out(part, name)
@@ -146,7 +146,7 @@ def _left_out(part: nn.Module, own: str) -> UserError:
 
 
 _FOLDED = ("attention", "mlp", "alpha_attn", "alpha_mlp", "norm_attn", "norm_mlp")
-"""The parts of a block that are folded: parameters of others would be shared with its twin."""
+"""The parts of a block that are folded; any others would be shared with the original."""
 
 
 def _fold_block(block: Block, config: ModelConfig, dtype: torch.dtype, ops: Operations) -> Block:
@@ -156,17 +156,17 @@ def _fold_block(block: Block, config: ModelConfig, dtype: torch.dtype, ops: Oper
     attention, mlp = _as_written(block.attention), _as_written(block.mlp)
     _check_ours(attention, Attention, "forward", "weights")
     _check_ours(mlp, MLP, "forward", "weights")
-    _check_ours(block, type(block), "forward")  # its class's own is also its twin's
+    _check_ours(block, type(block), "forward")  # a subclass may override it: the copy does so too
     if block.config.update != config.update:
         raise _left_out(block, "update")
     for name, _ in (*block.named_parameters(), *block.named_buffers()):
         if name.partition(".")[0] not in _FOLDED:
             raise _left_out(block, name)
-    # Not made anew: a class of its own may need more than a config, or hold what was set later.
+    # Copied, not constructed: a subclass may need more than a config, or have attributes set later.
     twin = copy.copy(block)
     twin._modules, twin.ops, twin._asked_for = dict(block._modules), ops, ops
     twin._forward_pre_hooks, twin._forward_hooks = OrderedDict(), OrderedDict()
-    vars(twin).pop("forward", None)  # what was compiled, or is computed anew, of the block itself
+    vars(twin).pop("forward", None)  # a compiled or checkpointed forward, bound to the original
     twin.attention = _FoldedAttention(attention, dtype, ops)
     twin.mlp = _FoldedMLP(mlp, dtype, ops)
     if isinstance(block, NGPTBlock):
@@ -174,7 +174,7 @@ def _fold_block(block: Block, config: ModelConfig, dtype: torch.dtype, ops: Oper
         _check_ours(block, NGPTBlock, "eigen_learning_rates")
         alpha_A, alpha_M = block.eigen_learning_rates()
         twin.alpha_attn, twin.alpha_mlp = _Held(alpha_A), _Held(alpha_M)
-        twin.signed_alpha = True  # |α| was taken
+        twin.signed_alpha = True  # |α| is already taken
     else:
         assert isinstance(twin, GPTBlock)
         twin.norm_attn = _fold_norm(block.norm_attn, ops)
@@ -191,7 +191,7 @@ def _fold_norm(norm: RMSNorm, ops: Operations) -> RMSNorm:
 
 
 class _Held(Scale):
-    """Factors that do not change any more."""
+    """Fixed factors."""
 
     def __init__(self, factors: Tensor) -> None:
         nn.Module.__init__(self)

@@ -1,4 +1,4 @@
-"""How parameters start. This table is the whole truth, and a test holds it to that.
+"""Initial values of all parameters. A test checks that this table is true and complete.
 
 what                       GPT                    nGPT
 matrices, embeddings       N(0, init_std²)        N(0, 1/d_model), then rows normalized
@@ -26,10 +26,10 @@ OUTPUT_MATRICES = ("W_o", "W_o_mlp")
 
 @torch.no_grad()
 def initialize_(model: nn.Module, config: ModelConfig) -> None:
-    """Draw all parameters anew from torch's global generator.
+    """Draw all parameters of a model from torch's global generator.
 
-    Of a model of one's own, too: all its matrices (two-dimensional parameters), and the gains and
-    factors of our parts. Those that are marked as unit vectors are then normalized.
+    In a custom model that is all its matrices (two-dimensional parameters), and the gains and
+    factors of our parts. Matrices marked as unit vectors are then normalized.
     """
     std = config.matrix_std
     for name, matrix in matrices(model):

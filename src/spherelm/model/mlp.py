@@ -21,7 +21,7 @@ from spherelm.ops.reference import with_factors
 
 
 class MLPWeights(NamedTuple):
-    """What the MLP multiplies with: the matrices with their factors, ready for their products."""
+    """The matrices with their factors, ready for their products."""
 
     W_u_nu: Operand
     W_o_mlp: Operand
@@ -43,7 +43,7 @@ class MLP(Part):
         mark_matrices(self, on_sphere=ngpt)
 
     def factors(self) -> tuple[Tensor, Tensor] | None:
-        """s_u and s_ν·sqrt(D), which multiply the rows of W_u and W_ν: (F,) each; None in a GPT."""
+        """s_u and s_ν·sqrt(D), the factors on the rows of W_u and W_ν: (F,) each; None in a GPT."""
         if self.s_u is None or self.s_nu is None:
             return None
         return self.s_u(), self.s_nu() * math.sqrt(self.config.d_model)

@@ -1,9 +1,9 @@
-"""A part of a model: it computes with operations that are chosen where it stands.
+"""A part of a model: a module that chooses the operations it computes with.
 
 Blocks, attention, MLP and norms are parts, and so is the whole model. Each chooses its operations
-when it is built, and anew when it moves to another device or dtype: `model.to("cuda")` takes the
-kernels along. A part can stand in a model of one's own, which `initialize_` then draws as a whole:
-until then its matrices hold NaN.
+when it is built, and again when it moves to another device or dtype, so `model.to("cuda")` switches
+to the CUDA kernels. A part also works in a custom model, which `initialize_` then initializes as a
+whole; until then the part's matrices hold NaN.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def to_be_drawn(n: int, d_model: int) -> nn.Parameter:
-    """A matrix that `initialize_` fills; NaN until then, so that to forget it shows at once.
+    """A matrix for `initialize_` to fill; NaN until then, so that forgetting it shows at once.
 
-    Memory that nobody has written to often holds zeros. No retraction gives those a length: blocks
-    of zeros do nothing and learn nothing, and still the loss falls, by what the head learns.
+    Uninitialized memory often holds zeros, which no retraction can normalize: blocks of zeros do
+    nothing and learn nothing, and yet the loss falls, by what the head learns.
     """
     return nn.Parameter(torch.full((n, d_model), math.nan))
 
 
 class Part(nn.Module):
-    """A module of a configuration, with operations in `ops`."""
+    """A module made from a `ModelConfig`, which computes with the operations `ops`."""
 
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
         if not isinstance(config, ModelConfig):
@@ -51,7 +51,7 @@ class Part(nn.Module):
         self.choose_ops()
 
     def hold(self, forks: bool) -> Any:
-        """What the operations keep for the products of this part, if anything; see `fp8.Held`."""
+        """What the operations keep between this part's products, if anything; see `fp8.Held`."""
         hold = self.ops.hold
         return None if hold is None else hold(self.config.arch == "ngpt", forks)
 
@@ -71,8 +71,8 @@ class Part(nn.Module):
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a copy or a pickle: without operations, of which it holds no kernel, where they are
-        chosen; and as torch's, without what was compiled of this very part."""
+        """For a copy or a pickle: without the operations if they are chosen again on arrival, since
+        kernels cannot be pickled; and, like torch's, without the compiled call."""
         state: dict[str, Any] = super().__getstate__()  # type: ignore[no-untyped-call]
         if isinstance(self._asked_for, Choice):
             del state["ops"]
@@ -84,7 +84,7 @@ class Part(nn.Module):
 
 
 def computing_with(module: M, ops: Operations) -> M:
-    """The same module with the same tensors, whose parts compute with other operations."""
+    """A twin of a module that shares its tensors but computes with other operations."""
     twin = copy.copy(module)
     if isinstance(twin, Part):
         twin.ops = twin._asked_for = ops

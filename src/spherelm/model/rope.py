@@ -4,11 +4,11 @@ Coordinate i of a head is paired with coordinate i + K/2 (Llama's layout), and t
 t is rotated by the angle t · base^(−2i/K). That keeps lengths, and the dot product of two rotated
 vectors depends only on the distance between their positions.
 
-That holds for GPT, and for nGPT while s_qk is one number. A vector s_qk multiplies the coordinates
-*after* they were rotated, as the paper has it, and different factors within a pair see where it was
-rotated to: nGPT's scores then also depend on absolute positions. So a text that does not begin at
-position 0 (padded on the left, or behind another document in a row) gets other logits than alone,
-unless its positions are given: `position_ids`, such as `data.loader.restarting_positions`.
+So scores depend only on distances in a GPT, and in an nGPT whose s_qk is a single number. A vector
+s_qk, as in the paper, multiplies the coordinates *after* the rotation; where the two factors of a
+pair differ, scores also depend on absolute positions. Then a text that does not begin at position 0
+(padded on the left, or behind another document in its row) gets other logits than on its own,
+unless `position_ids` gives its positions, for example from `data.loader.restarting_positions`.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ def rope_table(
 
 
 def check_table(rope: Tensor, length: int, d_k: int) -> None:
-    """Refuse a table of other positions or heads than those of the sequences it is to turn.
+    """Refuse a table that does not fit the sequences' length or their heads.
 
-    The products would take it for how many tokens a sequence has and how wide a head is: sequences
-    would run into each other, and heads be cut in two, without a word.
+    Attention reads both sizes off the table: with the wrong one, sequences would run into each
+    other, or heads be split in two, silently.
     """
     positions, half = rope.shape[-2:]
     if positions != length or 2 * half != d_k:
         raise UserError(
-            f"sequences of {length} tokens with heads of {d_k} need a table of RoPE that is made "
-            f"for them, RopeTable(context, {d_k}, base)({length}), not one of {positions} "
+            f"sequences of {length} tokens with heads of {d_k} need a RoPE table of that size, "
+            f"RopeTable(context, {d_k}, base)({length}), not one of {positions} "
             f"positions for heads of {2 * half}"
         )
 
@@ -64,7 +64,7 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 
 
 class RopeTable(nn.Module):
-    """The table for a context; made anew, never cast, when the model changes dtype or device."""
+    """The table for a context; recomputed, never cast, when the model changes dtype or device."""
 
     table: Tensor
 
@@ -75,7 +75,7 @@ class RopeTable(nn.Module):
         self.register_buffer("table", table, persistent=False)
 
     def rebuild(self, length: int) -> None:
-        """Make the table for another length: longer ones extrapolate with the same angles."""
+        """Make the table for another length; a longer one continues with the same angles."""
         device, dtype = self.table.device, _wide(self.table.dtype)
         self.length = length
         self.table = rope_table(length, self.d_k, self.base, device, dtype)
@@ -98,7 +98,7 @@ class RopeTable(nn.Module):
         return self.table[:, :length]
 
     def _check(self, position_ids: Tensor) -> None:
-        """Refuse positions outside the table; only on the CPU, where to look does not stall."""
+        """Refuse positions outside the table; only on the CPU: on a GPU, checking would stall."""
         if position_ids.dtype != torch.long:
             raise UserError(f"position_ids must be of dtype torch.long, not {position_ids.dtype}")
         if position_ids.device.type != "cpu" or torch.compiler.is_compiling():

@@ -11,8 +11,8 @@ from spherelm.model.config import ResolvedScale
 class Scale(nn.Module):
     """A vector of n factors, stored at `scale` and read as `stored · init / scale`.
 
-    Adam moves every stored number by about its learning rate, so a factor moves by
-    lr · init / scale: `scale` sets the effective learning rate, `init` the starting value
+    Adam moves each stored number by about the learning rate, so a factor moves by about
+    lr · init / scale: `init` is the initial value, and `scale` sets the effective learning rate
     (paper, 'Effective learning rates in Adam').
     """
 

@@ -1,9 +1,9 @@
-"""Eight-bit products of a whole model: matrices rounded once a step, and scales for the next one.
+"""FP8 products of a whole model: matrices rounded once per step, and scales for the next step.
 
-The input of W_oMLP is u · SiLU(ν) with u = s_u (hᵀw), ν = s_ν·sqrt(D) (hᵀw'), where h, w and w' are
-unit vectors: no number of it is above s_u s_ν·sqrt(D). That of W_o is a mean of rows of v, whose
-numbers hᵀw are at most 1, as are those of h. So no number in the forward pass of an nGPT can be too
-large for its format, and no scale of it depends on what was seen before.
+On the sphere the forward pass needs no observed scales, since every input of a product is bounded.
+h is a unit vector. The input of W_oMLP is u · SiLU(ν) with u = s_u (hᵀw), ν = s_ν·sqrt(D) (hᵀw'),
+where h, w and w' are unit vectors: at most s_u s_ν·sqrt(D). The input of W_o is a mean of rows of
+v, whose elements hᵀw are at most 1. So nothing in an nGPT's forward pass can overflow its format.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 
 def round_matrices(block: nn.Module, _arguments: Any = None) -> None:
-    """Round the matrices of a block for its products, unless they are known to be as they were.
+    """Round the matrices of a block for its products, unless they are known not to have changed.
 
-    It hangs on the block's call, outside of what is compiled, and after FSDP2 has gathered weights.
+    Runs as a hook of the block: outside of what is compiled, and after FSDP2 has gathered weights.
     """
     from torch.distributed.fsdp import FSDPModule
 
-    gathered = isinstance(block, FSDPModule)  # it lets go of weights between the parts of a batch
+    gathered = isinstance(block, FSDPModule)  # frees its weights between micro-batches
     for part in parts_of([block]):
         if not part.held.filled and (gathered or not part.held.keep):
             part.held.fill(_products(part), part.ops.kernels)
@@ -43,16 +43,16 @@ def parts_of(blocks: Sequence[Any]) -> list[Any]:
 
 @torch.no_grad()
 def _products(part: Attention | MLP) -> tuple[list[Tensor], list[Tensor]]:
-    """The matrices of a part: those of the product that goes in, and of the one that comes out."""
+    """The matrices of a part's two products: those applied to h, and the output matrix."""
     *going_in, coming_out = (local_rows(W) for W in part.unscaled(torch.float32))
     return going_in, [coming_out]
 
 
 @contextmanager
 def scaled_pass(blocks: list[Any], tokens: int) -> Iterator[None]:
-    """A forward pass of the blocks over `tokens` tokens, with the scales that are due.
+    """A forward pass of the blocks over `tokens` tokens, with up-to-date scales.
 
-    What a pass without gradients sees, as in an evaluation, does not decide how training goes on.
+    Maxima seen without gradients, as in evaluation, are discarded: they must not affect training.
     """
     held = [part.held for part in parts_of(blocks)]
     if not held[0].keep:
@@ -66,9 +66,10 @@ def scaled_pass(blocks: list[Any], tokens: int) -> Iterator[None]:
 
 @torch.no_grad()
 def begin_step(blocks: list[Any], tokens: int, places: list[Tensor] | None = None) -> list[Tensor]:
-    """What `scaled_pass` does before the first pass of a step, for passes that will keep it all.
+    """What `scaled_pass` does before the first pass of a step, for passes that do not do it again.
 
-    A pass that was captured reads scales where they lay then: in `places`. Returns where they are.
+    A captured pass reads its scales from where they were at the capture: from `places`. Returns
+    where they are.
     """
     from spherelm.ops.fp8.held import scales_in
 
@@ -84,7 +85,7 @@ def begin_step(blocks: list[Any], tokens: int, places: list[Tensor] | None = Non
 
 @torch.no_grad()
 def _advance(blocks: list[Any], held: list[Any], tokens: int) -> None:
-    """New scales; all matrices rounded, where this process has them and kernels do it at once."""
+    """Take the next scales; round all matrices at once if this process has them, and kernels."""
     from torch.distributed.fsdp import FSDPModule
 
     from spherelm.ops.eight_bits import E4M3, LARGEST
@@ -121,7 +122,7 @@ def _largest_factors(scales: list[Any]) -> Tensor:
 
 
 def keep_rounded(blocks: Sequence[Any], keep: bool) -> None:
-    """Whether matrices are known to be what they were in the last pass: true from the second part
-    of a step's batch on. Rounded matrices and scales are then kept."""
+    """Say whether matrices are unchanged since the last pass, as from the second micro-batch of a
+    step on; rounded matrices and scales are then kept."""
     for part in parts_of(blocks):
         part.held.keep = keep

@@ -1,13 +1,13 @@
 """The unit hypersphere: which parameters live on it, and how they are put back.
 
-Every matrix of an nGPT is a list of unit vectors, stored as (n_vectors, d_model), so that to
-normalize is always to divide by the length over the last dimension. One rule says which parameters
-those are: **two-dimensional parameters are matrices of vectors, one-dimensional ones are factors.**
+Every matrix of an nGPT is a list of unit vectors, stored as (n_vectors, d_model), so normalizing
+always means dividing by the length over the last dimension. One rule tells parameters apart:
+**two-dimensional parameters are matrices of vectors, one-dimensional ones are factors.**
 
-Which matrices live on the sphere is marked where they are owned: the module that holds such a
-parameter says so in its attribute `unit_vectors`. A mark on the tensor itself would be lost when
-FSDP2, tensor parallelism, `deepcopy` or `load_state_dict(assign=True)` put another tensor in its
-place; the owner and the name stay, and are found inside any wrapper.
+The module that owns a matrix on the sphere names it in its attribute `unit_vectors`. A mark on the
+tensor itself would be lost when FSDP2, tensor parallelism, `deepcopy` or
+`load_state_dict(assign=True)` put another tensor in its place; module and name survive, and are
+found inside any wrapper.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ def matrices(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
 
 
 def as_read(matrix: Tensor, dtype: torch.dtype, normalized: bool = False) -> Tensor:
-    """A matrix, or some of its rows, as a product with a stream of `dtype` takes it.
+    """A matrix, or some of its rows, for a product with a stream of `dtype`.
 
-    What is stored in a narrower dtype (`train.weight_storage`) is widened first, exactly, and its
-    gradient rounded to what is stored; `normalized` also divides each row by its length.
+    One stored in a narrower dtype (`train.weight_storage`) is first widened, which is exact, and
+    its gradient is rounded to the stored dtype; `normalized` also divides each row by its length.
     """
     if matrix.dtype.itemsize < dtype.itemsize:
         matrix = matrix.to(dtype)
@@ -43,11 +43,11 @@ def as_read(matrix: Tensor, dtype: torch.dtype, normalized: bool = False) -> Ten
 
 
 MARK = "unit_vectors"
-"""Attribute of a module or of its class: its parameters that are made of unit vectors, each with
-the dimension along which these lie."""
+"""Attribute of a module or its class: a dict from the name of each parameter made of unit vectors
+to the dimension along which they lie."""
 OUR_MARK = "_unit_vectors"
-"""The same, set by our own parts: a user's `unit_vectors` on one of them adds to it. Empty where
-the matrices are known not to be made of unit vectors, as in a GPT."""
+"""The same, set by our own parts; a user's `unit_vectors` on one of them adds to it. Empty if the
+matrices are known not to be made of unit vectors, as in a GPT."""
 
 
 class UnitMatrix(NamedTuple):
@@ -56,13 +56,14 @@ class UnitMatrix(NamedTuple):
     name: str
     parameter: nn.Parameter
     dim: int
-    """The dimension along which its vectors lie: the last, but for some of the exported model."""
+    """The dimension along which its vectors lie: the last, except in some of the exported model's
+    matrices."""
 
     @torch.no_grad()
     def retract_(self) -> None:
         """Put every vector on the sphere, in place."""
         local = local_rows(self.parameter)
-        if splits_vectors(self.parameter, self.dim):  # each process holds a part of each vector
+        if splits_vectors(self.parameter, self.dim):  # no process holds a whole vector
             whole = _normalized(self.parameter.full_tensor(), self.dim)
             mesh, placements = self.parameter.device_mesh, self.parameter.placements
             local.copy_(distribute_tensor(whole, mesh, placements, src_data_rank=None).to_local())
@@ -79,10 +80,10 @@ def mark_matrices(model: nn.Module, on_sphere: bool) -> None:
 
 
 def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
-    """The matrices of unit vectors in a model, however it is wrapped; none in a GPT of ours.
+    """The matrices of unit vectors in a model, however it is wrapped; none in a spherelm GPT.
 
-    A model without any mark is not of ours, and is refused: to do nothing for it would be to leave
-    it unnormalized without a word.
+    A model without any mark is not made with spherelm and is refused: doing nothing would silently
+    leave it unnormalized.
     """
     if not isinstance(model, nn.Module):
         raise UserError(f"the model must be a torch.nn.Module, not {type(model).__name__}")
@@ -104,9 +105,9 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
 
 
 def _mark_of(module: nn.Module) -> dict[str, int] | None:
-    """The marks of a module, of its classes and our own, together; None where there are none.
+    """The marks of a module, its classes and our own, merged; None if there are none.
 
-    So one more matrix can be marked on a part of ours, and the others keep their marks.
+    Merged, so that marking one more matrix of our parts leaves the marks of the others.
     """
     # Not getattr: a wrapper such as torch.compile's would show its inner module's mark.
     kinds = reversed(type(module).__mro__) if hasattr(type(module), MARK) else ()
@@ -124,15 +125,15 @@ def _mark_of(module: nn.Module) -> dict[str, int] | None:
 
 def _marked_parameter(module: nn.Module, name: str, full_name: str) -> nn.Parameter:
     parameter = module._parameters.get(name)
-    if parameter is None:  # of a module inside, such as a Linear's
+    if parameter is None:  # a submodule's, such as a Linear's
         with contextlib.suppress(AttributeError):
             parameter = module.get_parameter(name)
     if parameter is not None and parameter.ndim == 2:
         return parameter
     raise UserError(
-        f"{full_name} is not a matrix any more, or never was one, so that its vectors cannot be "
+        f"{full_name} is no longer a matrix, or never was one, so its vectors cannot be "
         f"normalized; {MARK} names two-dimensional parameters, and a wrapper that flattens them "
-        "(FSDP1) or parametrizes them does not go with nGPT: use FSDP2's fully_shard"
+        "(FSDP1) or parametrizes them does not work with nGPT: use FSDP2's fully_shard"
     )
 
 
@@ -144,8 +145,8 @@ def row_norms(matrix: Tensor) -> Tensor:
 def local_rows(matrix: Tensor) -> Tensor:
     """The rows that this process holds: all of them, unless the matrix is sharded.
 
-    A shard is made of whole rows (`check_rows_whole`), so that whatever concerns one vector,
-    its norm above all, needs no communication.
+    A shard is made of whole rows (`check_rows_whole`), so anything that concerns one vector, above
+    all its norm, needs no communication.
     """
     return matrix.to_local() if isinstance(matrix, DTensor) else matrix
 
@@ -180,10 +181,10 @@ def _normalized(matrix: Tensor, dim: int) -> Tensor:
 
 @torch.no_grad()
 def store_matrices_(model: nn.Module, dtype: torch.dtype) -> None:
-    """Keep the matrices of a model in `dtype`, rounded and back on the sphere; factors stay.
+    """Store the matrices of a model in `dtype`, and put them back on the sphere; factors stay.
 
-    Rounding to bfloat16 changes the length of a row by up to 2^-8; where it was by enough to matter
-    to any of its numbers, the retraction takes that back.
+    Rounding to bfloat16 changes the length of a row by up to 2^-8; the retraction undoes that where
+    it is enough to change any of the row's numbers.
     """
     for _, matrix in matrices(model):
         matrix.data = matrix.data.to(dtype)
@@ -193,10 +194,10 @@ def store_matrices_(model: nn.Module, dtype: torch.dtype) -> None:
 def retract_(model: nn.Module) -> None:
     """Normalize all matrices of an nGPT along the embedding dimension, in place.
 
-    It is the second point of the paper's summary. Call it after each step of an optimizer that
+    This is the second point of the paper's summary. Call it after each step of an optimizer that
     does not do it itself. The model may be wrapped (DDP, FSDP2, torch.compile, ...) or be the
-    exported one of Hugging Face transformers. Nothing to do for a GPT of ours; a model that holds
-    nothing of ours is refused.
+    exported one of Hugging Face transformers. A spherelm GPT is left as it is; a model without any
+    part of spherelm is refused.
     """
     for matrix in unit_matrices(model):
         matrix.retract_()
@@ -204,10 +205,10 @@ def retract_(model: nn.Module) -> None:
 
 @torch.no_grad()
 def retract_strays_(model: nn.Module) -> None:
-    """Like `retract_`, but rows already on the sphere, to rounding, keep every bit.
+    """Like `retract_`, but rows already on the sphere, up to rounding, keep every bit.
 
-    For weights that were loaded: what a checkpoint of ours holds comes back exactly as it was, and
-    what came from elsewhere is normalized. A row without direction is an error.
+    For loaded weights: those of our checkpoints come back bit by bit, and those from elsewhere are
+    normalized. A row that has no direction is an error.
     """
     for name, matrix, dim in unit_matrices(model):
         check_rows_whole([(name, matrix)], dim)
@@ -216,8 +217,8 @@ def retract_strays_(model: nn.Module) -> None:
         held = local_rows(matrix)
         rows = held if dim % 2 else held.mT
         length = row_norms(rows)
-        # A row of ours is off by the rounding of what is stored and by that of computing a length,
-        # which grows with d_model: up to 5 eps at 4096, measured on a CPU in float64.
+        # A normalized row is off by the rounding of the stored numbers, and by that of computing a
+        # length, which grows with d_model: up to 5 eps at 4096, measured on a CPU in float64.
         rounding = torch.finfo(rows.dtype).eps + 16 * torch.finfo(length.dtype).eps
         if not bool((torch.isfinite(length) & (length > 0)).all()):
             raise UserError(f"{name} holds a row that is zero or not finite: it has no direction")

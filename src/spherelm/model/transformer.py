@@ -33,7 +33,7 @@ REDUCTIONS: tuple[Reduction, ...] = get_args(Reduction)
 
 
 def run_block(block: nn.Module, h: Tensor, rope: Tensor, attend: Attend) -> Tensor:
-    """One block; a function, so that it can be compiled in the place of the block's own call."""
+    """One block, as a function that can be compiled in place of the block's own call."""
     out: Tensor = block(h, rope, attend)
     return out
 
@@ -41,7 +41,7 @@ def run_block(block: nn.Module, h: Tensor, rope: Tensor, attend: Attend) -> Tens
 class Transformer(Part):
     """A decoder-only Transformer: `model(tokens)` gives logits, `model.loss(...)` a scalar.
 
-    `ops` says how it computes: see `spherelm.ops.choose`.
+    `ops` chooses the kernels: see `spherelm.ops.choose`.
     """
 
     def __init__(self, config: ModelConfig, ops: Ops = AUTO) -> None:
@@ -69,9 +69,9 @@ class Transformer(Part):
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of hidden states and products where autocast is off: that of gains or of s_z.
+        """The dtype of hidden states and products without autocast: that of the gains or of s_z.
 
-        Matrices may be stored in less (`train.weight_storage`).
+        Matrices may be stored in a narrower one (`train.weight_storage`).
         """
         if self.final_norm is not None:
             return self.final_norm.gain.dtype
@@ -80,15 +80,15 @@ class Transformer(Part):
 
     @property
     def layers(self) -> list[Block]:
-        """The blocks, as what they are."""
+        """The blocks, typed as blocks."""
         return cast("list[Block]", list(self.blocks))
 
     def reset_parameters(self) -> None:
-        """Draw all parameters anew; the way to fill a model that was built on the meta device."""
+        """Initialize all parameters; also fills a model that was built on the meta device."""
         initialize_(self, self.config)
 
     def extend_context(self, length: int) -> None:
-        """Allow sequences of up to `length` tokens; RoPE goes on with the same angles."""
+        """Allow sequences of up to `length` tokens; RoPE continues with the same angles."""
         require_int("length", length)
         self.rope.rebuild(max(length, self.rope.length))
 
@@ -100,11 +100,11 @@ class Transformer(Part):
     ) -> Tensor:
         """The hidden state after the last block: (B, T) -> (B, T, D); in nGPT on the unit sphere.
 
-        `documents`, (B, T), numbers the document of each token; attention then stays inside it.
-        `position_ids`, (B, T), are the positions of the tokens; without them a row counts from 0,
+        `documents`, (B, T), is the number of each token's document; attention then stays inside it.
+        `position_ids`, (B, T), are the positions of the tokens; by default a row counts from 0,
         through all of its documents and any padding on its left. With a vector s_qk, nGPT's scores
-        depend on absolute positions (`spherelm.model.rope`), so a document then has other logits
-        than alone; with `restarting_positions(documents)` it has the same.
+        depend on absolute positions (`spherelm.model.rope`), so by default a document's logits
+        depend on where it stands in its row; with `restarting_positions(documents)` they do not.
         """
         self._check(tokens, documents, position_ids)
         attend = CAUSAL if documents is None else within(documents)
@@ -115,7 +115,7 @@ class Transformer(Part):
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The rows of E_input: (B, T) -> (B, T, D)"""
-        # Widened before the look-up, so that the gradients of a row are summed in float32.
+        # Widened before the lookup, so that the gradients of a row are summed in float32.
         h = F.embedding(tokens, as_read(self.E_input, self.dtype))
         if self.config.normalize_in_forward:
             h = normalize(h)
@@ -124,7 +124,7 @@ class Transformer(Part):
     def run_blocks(
         self, h: Tensor, rope: Tensor, attends: Iterable[Attend], run: RunBlock = run_block
     ) -> Tensor:
-        """The blocks, each with what it may attend to, and GPT's last norm.
+        """The blocks, each with its own attention mask, and GPT's final norm.
 
         h: (B, T, D), rope: (2, T, K/2) or (2, B, T, K/2) -> (B, T, D)
         """
@@ -140,7 +140,7 @@ class Transformer(Part):
     ) -> Tensor:
         """Logits z = (E_output h) · s_z: (B, T) -> (B, T, V), at least float32.
 
-        `documents` and `position_ids`, both (B, T), are as for `hidden`. A row padded on the left
+        `documents` and `position_ids`, both (B, T), are those of `hidden`. A row padded on the left
         needs both.
         """
         return self.logits(self.hidden(tokens, documents, position_ids))
@@ -167,7 +167,7 @@ class Transformer(Part):
         return self.ops.loss(h, self.output_embedding(h.dtype), s_z, targets, reduction)
 
     def output_embedding(self, dtype: torch.dtype) -> Tensor:
-        """E_output as logits are made with it, at least in `dtype`: (V, D)"""
+        """E_output for the logits, at least in `dtype`: (V, D)"""
         E_output = self.E_input if self.E_output is None else self.E_output
         return as_read(E_output, dtype, self.config.normalize_in_forward)
 
@@ -177,7 +177,7 @@ class Transformer(Part):
         return E_output if self.s_z is None else E_output * self.s_z()[:, None]
 
     def _stream_dtype(self) -> torch.dtype:
-        """The dtype of hidden states and products: autocast's where it is on."""
+        """The dtype of hidden states and products: autocast's if it is on."""
         device = self.E_input.device.type
         if torch.is_autocast_enabled(device):
             return torch.get_autocast_dtype(device)
@@ -193,7 +193,7 @@ class Transformer(Part):
                 _check_shape(name, given, tokens)
 
     def _check_ids(self, name: str, ids: Tensor, allow: int | None = None) -> None:
-        """Refuse ids outside the vocabulary; only on the CPU, where to look does not stall."""
+        """Refuse ids outside the vocabulary; only on the CPU: on a GPU, checking would stall."""
         _check_tensor(name, ids)
         if ids.dtype != torch.long:
             raise UserError(f"{name} must be ids of dtype torch.long, not {ids.dtype}")
@@ -224,7 +224,7 @@ def _check_shape(name: str, given: Tensor, tokens: Tensor) -> None:
 
 
 def _after_loading(model: Transformer, _: object) -> None:
-    """What was loaded may be off the sphere, or on another device than before."""
+    """Loaded weights may be off the sphere, or on another device than before."""
     retract_strays_(model)
     if model.rope.table.is_meta and not model.E_input.is_meta:  # no state dict holds a table
         model.rope.to_empty(device=model.E_input.device).to(model.dtype)

@@ -1,4 +1,4 @@
-"""softmax(q kᵀ · scale + M) v through the fastest kernel there is for the tensors at hand.
+"""softmax(q kᵀ · scale + M) v by the fastest kernel for the given tensors.
 
 Measured on an H200 (torch 2.11, flash-attn-4 4.0.0b36, head size 64), milliseconds of one layer of
 32,768 tokens, forward + backward, at sequences of 1k / 4k / 8k:
@@ -7,9 +7,9 @@ Measured on an H200 (torch 2.11, flash-attn-4 4.0.0b36, head size 64), milliseco
     cuDNN               0.20 + 0.69    0.63 + 1.84    1.25 + 3.43
     SDPA's flash               1.65           4.17           7.58
 
-So training takes FlashAttention 4 where it is installed and was measured to be faster, and
-everything else cuDNN where it applies; SDPA falls through the rest in order. A backend can be named
-instead.
+So training takes FlashAttention 4 where it is installed and measured to be faster. Everything else
+goes to cuDNN, or, where that does not apply, to the next of SDPA's backends that does. A backend
+can also be chosen by name.
 
 Shapes: B batch, T time, S time of the keys, H heads, G heads of k and v, K head dimension.
 """
@@ -41,7 +41,7 @@ _BY_NAME = {
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
     "math": SDPBackend.MATH,
-    "fa3": SDPBackend.FLASH_ATTENTION,  # it takes the place of PyTorch's own
+    "fa3": SDPBackend.FLASH_ATTENTION,  # replaces PyTorch's own, see `flash_attention_3`
 }
 _FASTEST_FIRST = [
     SDPBackend.CUDNN_ATTENTION,
@@ -51,12 +51,13 @@ _FASTEST_FIRST = [
 ]
 
 _FLASH4_WINS = {(9, 0): (64,)}
-"""Head sizes by compute capability."""
+"""Head sizes for which FlashAttention 4 is the fastest, by compute capability."""
 _FLASH4_WINS_FROM = 1024
+"""The shortest sequence for which it is."""
 
 
 def choose_attention(backend: AttentionBackend, device: torch.device) -> Attend:
-    """Attention by this backend on CUDA; by PyTorch's choice on any other device."""
+    """Attention by this backend on CUDA; on other devices, PyTorch chooses."""
     require_choice("attention", backend, get_args(AttentionBackend))
     if backend == "fa4" and (why := flash4.unavailable()):
         raise UserError(f"attention fa4 is not available here: {why}")
@@ -72,9 +73,9 @@ def choose_attention(backend: AttentionBackend, device: torch.device) -> Attend:
 
 @contextmanager
 def flash_attention_3(backend: AttentionBackend) -> Iterator[None]:
-    """FlashAttention 3 in the place of PyTorch's own inside the `with` block, where it is named.
+    """With backend "fa3", FlashAttention 3 in place of PyTorch's own inside the `with` block.
 
-    It is PyTorch's switch, and holds for the process: whoever runs a model throws it, and back.
+    PyTorch's switch is global to the process, so whoever runs a model sets it, and sets it back.
     """
     if backend != "fa3":
         yield
@@ -92,7 +93,7 @@ def flash_attention_3(backend: AttentionBackend) -> Iterator[None]:
 def attend_plainly(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
 ) -> Tensor:
-    """What `interface.Attend` says, by PyTorch."""
+    """`interface.Attend` by PyTorch's SDPA."""
     heads = F.scaled_dot_product_attention(
         q.transpose(1, 2),  # (B, H, T, K)
         k.transpose(1, 2),
@@ -108,7 +109,7 @@ def attend_plainly(
 def attend_by_flash4(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float
 ) -> Tensor:
-    """Causal attention of one sequence by FlashAttention 4; all else is refused."""
+    """Causal self-attention by FlashAttention 4; all else is refused."""
     if not _flash4_can(q, k, mask, causal):
         raise UserError(
             "attention fa4 computes bfloat16, heads of up to 128 in steps of 8, causal and without "
@@ -119,7 +120,7 @@ def attend_by_flash4(
 
 
 class _ByName:
-    """Attention by one of PyTorch's kernels alone."""
+    """Attention by one particular kernel of PyTorch."""
 
     def __init__(self, backend: SDPBackend) -> None:
         self._backend = backend
@@ -132,7 +133,7 @@ class _ByName:
 
 
 class _Fastest:
-    """Attention by the fastest kernel that was measured for what it is given."""
+    """Attention by the kernel that was measured to be the fastest for the given tensors."""
 
     def __init__(self, flash4_wins: tuple[int, ...]) -> None:
         """`flash4_wins`: the head sizes for which FlashAttention 4 is the fastest here."""
@@ -140,7 +141,7 @@ class _Fastest:
 
     def takes_flash4(self, q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> bool:
         if torch.are_deterministic_algorithms_enabled():
-            return False  # cuDNN's is known to repeat to the bit
+            return False  # cuDNN's is known to be reproducible to the bit
         trains = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad)
         long = q.shape[1] >= _FLASH4_WINS_FROM
         wins = trains and long and q.shape[-1] in self._flash4_wins
@@ -162,5 +163,6 @@ def _flash4_wins(device: torch.device) -> tuple[int, ...]:
 
 
 def _flash4_can(q: Tensor, k: Tensor, mask: Tensor | None, causal: bool) -> bool:
-    """Whether it computes this: it counts causality from the end, we from the beginning."""
+    """Whether FlashAttention 4 computes this. It aligns causality at the end of the keys, we align
+    it at the beginning: the same only if there are as many queries as keys."""
     return causal and mask is None and q.shape[1] == k.shape[1] and flash4.takes(q)

@@ -1,12 +1,12 @@
 """The only place that decides how an operation is computed.
 
-A model resolves its operations when it is built and when it moves to another device or dtype; what
-a user wishes for travels as a `Choice`:
+A model resolves its operations when it is built and when it moves to another device or dtype, from
+the user's preferences, a `Choice`:
 
     Transformer(config)                                    # kernels on CUDA, else plain PyTorch
     Transformer(config, ops=Choice(kernels="reference"))   # plain PyTorch everywhere
     Transformer(config, ops=Choice(attention="cudnn"))
-    Transformer(config, ops=operations)                    # an `Operations` of one's own
+    Transformer(config, ops=operations)                    # your own `Operations`
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from spherelm.ops.names import AttentionBackend, Kernels, Update
 from spherelm.validate import require_choice
 
 LONGEST_ROW = 16384
-"""The kernels hold a row in registers whole; longer ones go to plain PyTorch."""
+"""The kernels hold a whole row in registers; longer ones go to plain PyTorch."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Which implementations a user wishes for."""
+    """Which implementations the user prefers."""
 
     kernels: Kernels = "auto"
     attention: AttentionBackend = "auto"
     fp8: bool = False
-    """Whether blocks multiply in eight bits; on a CPU that is simulated, slowly."""
+    """Whether blocks multiply in FP8; on a CPU that is simulated, slowly."""
     packed: bool = False
-    """Whether plain PyTorch has the matrices of a product as one, as the kernels do."""
+    """Whether plain PyTorch packs the matrices of a product into one, as the kernels do."""
 
     def __post_init__(self) -> None:
         require_choice("kernels", self.kernels, get_args(Kernels))
@@ -52,7 +52,7 @@ class Choice:
 def choose(
     choice: Choice, update: Update, d_model: int, device: torch.device, dtype: torch.dtype
 ) -> Operations:
-    """The operations of a model of this width whose parameters are of this dtype, there."""
+    """The operations for a model of this width, with parameters of this dtype on this device."""
     kernels = takes_kernels(choice.kernels, d_model, device, dtype)
     ours: Any = packed if choice.packed else reference
     if kernels:
@@ -83,10 +83,10 @@ def choose(
 
 
 def choose_adamw(kernels: Kernels, parameters: list[torch.Tensor]) -> Callable[..., None] | None:
-    """Our step of AdamW for these tensors; None where torch's own is to be taken.
+    """Our AdamW step for these tensors; None if torch's is to be used.
 
-    The kernel takes contiguous rows that are not too long. What is stored in less than float32 goes
-    to the reference, which rounds once.
+    The kernel takes contiguous rows of at most `LONGEST_ROW`. Where it does not apply, tensors
+    stored in less than float32 go to our reference, which rounds once, and others to torch.
     """
     if parameters and all(
         p.is_contiguous()
@@ -100,8 +100,8 @@ def choose_adamw(kernels: Kernels, parameters: list[torch.Tensor]) -> Callable[.
 
 
 def takes_kernels(kernels: Kernels, row: int, device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the Triton kernels compute here: on CUDA, unless told otherwise, and up to float32,
-    in which they compute."""
+    """Whether to use the Triton kernels: on CUDA, unless told otherwise, and not for float64, since
+    they compute in float32."""
     if kernels == "reference" or not _has_triton():
         return False
     if dtype == torch.float64 or row > LONGEST_ROW:

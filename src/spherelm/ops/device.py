@@ -17,7 +17,7 @@ from spherelm.ops.names import Precision
 def choose_device(name: str, field: str = "train.device") -> torch.device:
     """The device called `name`; "auto" is CUDA, then Apple's MPS, then the CPU.
 
-    `field` is where the name was given, for the message where there is no such device.
+    `field` is the option that gave the name, for error messages.
     """
     if name == "auto":
         if torch.cuda.is_available():
@@ -45,7 +45,7 @@ def uses_bf16(precision: Precision, device: torch.device) -> bool:
 
 
 def check_fp8(device: torch.device, what: str, instead: str) -> None:
-    """Refuse `what` where the hardware has no eight-bit products; `instead` would go."""
+    """Refuse `what` if the hardware has no FP8 products, and suggest `instead`."""
     if device.type != "cuda":
         raise UserError(
             f"{what} needs an NVIDIA GPU of compute capability 8.9 or later, "
@@ -60,15 +60,15 @@ def check_fp8(device: torch.device, what: str, instead: str) -> None:
 
 
 def has_fp8(device: torch.device) -> bool:
-    """Whether the device multiplies eight-bit numbers."""
+    """Whether the device has FP8 products."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
 
 
 @cache
 def before_bf16_products(device: torch.device) -> None:
-    """To be called before the first product of all, where bfloat16 ones will come; see `cpu_isa`.
+    """To be called before the process's first product if it will do bfloat16 ones; see `cpu_isa`.
 
-    For those who train from Python; the command line has done so before torch was loaded."""
+    For training from Python; the command line does the same before it loads torch."""
     if device.type == "cpu":
         cpu_isa.avoid_broken_amx()
 
@@ -82,7 +82,7 @@ def in_precision(precision: Precision, device: torch.device) -> AbstractContextM
 
 
 def prepare_torch(seed: int, deterministic: bool) -> None:
-    """Seed torch and set the switches that hold for the whole process."""
+    """Seed torch and set its process-wide switches."""
     torch.manual_seed(seed)
     torch.backends.cuda.matmul.allow_tf32 = not deterministic
     if deterministic:
@@ -92,9 +92,9 @@ def prepare_torch(seed: int, deterministic: bool) -> None:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes that tensors took at most on a GPU; on a CPU, that the whole process took.
+    """Peak memory in bytes: of all tensors on a GPU; on a CPU, of the whole process.
 
-    0 where the system does not say.
+    0 if the system does not report it.
     """
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)

@@ -1,4 +1,4 @@
-"""Numbers of eight bits: their two formats, and how long a row of them is filled up to."""
+"""The two FP8 formats, and the padding of their rows."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ LARGEST = {E4M3: 448.0, E5M2: 57344.0}
 
 
 def padded(rows: int) -> int:
-    """The length of a row of a transposed operand: products along it want a multiple of 16."""
+    """The padded length of a row of a transposed operand: products need a multiple of 16."""
     return -(-rows // 16) * 16

@@ -1,7 +1,7 @@
-"""Causal attention of FlashAttention 4, where it is installed, as operators of torch.library.
+"""Causal attention by FlashAttention 4, if installed, as operators of torch.library.
 
-Its own Python functions are opaque to torch.compile; as operators they stand in the graph of a
-block between the kernels around them. `pip install flash-attn-4` brings it (Hopper and Blackwell).
+torch.compile cannot trace its Python functions; as operators they become nodes in the graph of a
+block. Install it with `pip install flash-attn-4` (Hopper and Blackwell).
 
 Shapes: B batch, T time, H heads, G heads of k and v, K head dimension.
 """
@@ -21,18 +21,18 @@ from spherelm.ops.reference import first_derivative
 
 _HEAD_SIZES = range(8, 129, 8)
 
-# Of its compiler to its authors; a thousand characters before the first step of a run.
+# A warning of its compiler meant for its authors: a thousand characters before a run's first step.
 warnings.filterwarnings("ignore", message="Argument aux_data .* cannot be converted")
 
 
 @lru_cache(maxsize=1)
 def unavailable() -> str | None:
-    """Why it cannot run in this process; None where it can."""
+    """Why it cannot run in this process; None if it can."""
     if not torch.cuda.is_available() or torch.cuda.get_device_capability() < (9, 0):
         return "it needs a GPU of compute capability 9.0 or later"
     try:
         _interface()
-    except Exception as error:  # a beta built on betas fails in many ways when it is imported
+    except Exception as error:  # a beta built on betas: importing it fails in many ways
         if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("flash_attn"):
             return "pip install flash-attn-4"
         return f"flash-attn-4 does not load: {error}"
@@ -40,7 +40,7 @@ def unavailable() -> str | None:
 
 
 def takes(q: Tensor) -> bool:
-    """Whether tensors like this one are of a kind it computes."""
+    """Whether it supports tensors like this one."""
     halves = q.dtype in (torch.bfloat16, torch.float16)
     return q.is_cuda and type(q) is Tensor and halves and q.shape[-1] in _HEAD_SIZES
 
@@ -48,7 +48,7 @@ def takes(q: Tensor) -> bool:
 @lru_cache(maxsize=1)
 def _interface() -> ModuleType:
     module = importlib.import_module("flash_attn.cute.interface")
-    for name in ("_flash_attn_fwd", "_flash_attn_bwd"):  # what PyTorch, too, takes from it
+    for name in ("_flash_attn_fwd", "_flash_attn_bwd"):  # private, but PyTorch uses them too
         if not hasattr(module, name):
             raise ImportError(f"this version has no {name}")
     return module

@@ -1,7 +1,7 @@
-"""What a set of operations is: the signatures that a model computes with.
+"""The operations that a model computes with: their signatures.
 
 `reference` has each of them in plain PyTorch, `triton` as kernels; `choose` puts a set together. A
-model calls `self.ops.update(...)` and knows nothing more of how it is computed.
+model calls `self.ops.update(...)` and does not know how it is computed.
 
 Shapes: B batch, T time, S time of the keys, N = B·T, D d_model, H heads, G heads of k and v, K head
 dimension, F d_mlp, V vocabulary.
@@ -17,15 +17,15 @@ from torch import Tensor
 from typing_extensions import Self
 
 Operand = Any
-"""The matrices of one product as a set of operations takes them; no one else looks inside."""
+"""The matrices of one product, in the form that a set of operations wants; opaque to others."""
 
 
 class ProjectQKV(Protocol):
-    """q and k with position, on the sphere where s_qk is given, and v, as attention wants them.
+    """q, k and v for attention: q and k rotated, and with s_qk also normalized and scaled.
 
-    Their scores are those of Norm(RoPE(h W_q)) · s_qk and Norm(RoPE(h W_k)) · s_qk, Norm only where
-    `qk_norm`; without s_qk, of RoPE(h W_q) and RoPE(h W_k). With `factors_on_q` both factors are on
-    q, and k is a unit vector: what a cache keeps.
+    The scores are those of Norm(RoPE(h W_q)) · s_qk and Norm(RoPE(h W_k)) · s_qk, with Norm only if
+    `qk_norm`; without s_qk, of RoPE(h W_q) and RoPE(h W_k). With `factors_on_q`, q takes both
+    factors, s_qk², and k is a unit vector, as a cache keeps it; implementations may always do so.
 
     h: (B, T, D), W: of W_q (H·K, D), W_k, W_v (G·K, D), rope: (2, T, K/2) or (2, B, T, K/2),
     s_qk: (G·K,) -> q: (B, T, H, K), k, v: (B, T, G, K)
@@ -44,8 +44,8 @@ class ProjectQKV(Protocol):
 
 
 class Attend(Protocol):
-    """softmax(q kᵀ · scale + M) v: M allows what `mask` does; without one all keys, or where
-    `causal` those up to the query's own place. A query that may see no key reads zeros.
+    """softmax(q kᵀ · scale + M) v. M allows the keys that `mask` allows; without a mask, all keys,
+    or if `causal` those up to the query's own position. A query that may see no key reads zeros.
 
     q: (B, T, H, K), k, v: (B, S, G, K), mask: (B, 1, T, S), true where allowed -> (B, T, H, K)
     """
@@ -56,8 +56,8 @@ class Attend(Protocol):
 
 
 class Loss(Protocol):
-    """Cross-entropy of the logits z = (E_output h) · s_z against targets: their sum or mean over
-    the targets that are not `IGNORE_INDEX` (0 where there are none).
+    """Cross-entropy of the logits z = (E_output h) · s_z against targets: the sum or mean over the
+    targets that are not `IGNORE_INDEX` (0 if there are none).
 
     h: (B, T, D), E_output: (V, D), s_z: (V,), targets: (B, T) -> scalar
     """
@@ -72,11 +72,11 @@ class Operations:
     """One way to compute each operation."""
 
     kernels: bool
-    """Whether these are our kernels; decoding has kernels of its own to go with them."""
+    """Whether these are our kernels; decoding then uses its own kernels too."""
     operand: Callable[..., Operand]
-    """The matrices of one product, each (n, D), made ready for it: a model calls this once a
-    forward pass, a folded one once for all. `factors`, (n,) each, multiply their rows; `held` is
-    what a part keeps for this product, where it keeps anything (`hold`)."""
+    """Prepares the matrices of one product, each (n, D). A model calls this once per forward pass,
+    a folded one only once. `factors`, (n,) each, multiply their rows; `held` is what the part keeps
+    for this product, if anything (`hold`)."""
     linear: Callable[[Tensor, Operand], Tensor]
     """x W.  x: (..., n), W: of (n, D) -> (..., D)"""
     qkv: ProjectQKV
@@ -96,7 +96,7 @@ class Operations:
     argmax: Callable[[Tensor], Tensor]
     """The index of the largest number of each row, the first of several.  (N, V) -> (N,)"""
     hold: Callable[[bool, bool], Any] | None = None
-    """What a part keeps for its products between steps (`fp8.Held`); None where it is nothing."""
+    """Makes what a part keeps for its products between steps (`fp8.Held`); None if nothing."""
 
     def __deepcopy__(self, memo: object) -> Self:
-        return self  # functions: a copy of a model computes as the model does
+        return self  # only functions, which a copy of a model can share

@@ -1,16 +1,16 @@
-"""Names of the ways to compute; apart, so that the command line needs no torch."""
+"""The names of implementations, in a file of their own that the CLI can import without torch."""
 
 from __future__ import annotations
 
 from typing import Literal
 
 AttentionBackend = Literal["auto", "cudnn", "flash", "efficient", "math", "fa3", "fa4"]
-"""auto takes the fastest that was measured; the rest are PyTorch's, and FlashAttention 3 and 4."""
+"""auto takes the fastest that we measured; the rest are PyTorch's, and FlashAttention 3 and 4."""
 
 WITHOUT_MASKS = frozenset(("flash", "fa3", "fa4"))
-"""Attentions that cannot stay inside documents."""
+"""Backends that take no mask, so cannot keep attention inside documents."""
 WITHOUT_FP32 = frozenset(("cudnn", "flash", "fa3", "fa4"))
-"""Attentions that compute in bfloat16 alone."""
+"""Backends that do not compute in float32."""
 
 Kernels = Literal["auto", "triton", "reference"]
 """auto takes our Triton kernels on CUDA, and plain PyTorch elsewhere. With TRITON_INTERPRET=1 in
@@ -24,7 +24,7 @@ Dtype = Literal["auto", "fp32", "bf16"]
 
 Precision = Literal["auto", "fp32", "bf16", "fp8"]
 """Precision of products in training; auto as above. fp32: on CUDA in TF32, unless training is to be
-deterministic. fp8: the products of blocks in eight bits on GPUs that have them, the rest bf16."""
+deterministic. fp8: the products of blocks in FP8 on GPUs that support it, the rest in bf16."""
 
 IGNORE_INDEX = -100
 """A target with this value does not count in the loss."""

@@ -1,8 +1,8 @@
-"""Plain PyTorch over packed matrices: what the compiler gets of a decode step.
+"""Plain PyTorch over packed matrices, for torch.compile of a decode step.
 
-With one token a sequence there is nothing for a kernel to win, and the compiler fuses what it can
-see: a call of a kernel is a wall to it. Matrices are packed as the kernels have them, so that both
-can share a model's weights; all other operations are the reference's.
+With one token per sequence our kernels gain nothing, and the compiler cannot fuse across a call of
+one. Matrices are packed as for the kernels, so that both can share a model's weights; all other
+operations are the reference's.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from spherelm.ops.interface import Operand
 def operand(
     *matrices: Tensor, factors: tuple[Tensor, Tensor] | None = None, held: object = None
 ) -> Operand:
-    """The matrices of a product as one."""
+    """The matrices of a product, packed into one."""
     matrices = reference.with_factors(matrices, factors)
     return matrices[0] if len(matrices) == 1 else torch.cat(matrices)
 
@@ -38,7 +38,7 @@ def project_qkv(
     qk_norm: bool,
     factors_on_q: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `interface.ProjectQKV` says."""
+    """See `interface.ProjectQKV`."""
     of_k = kv_heads * 2 * rope.shape[-1]
     q, k, v = F.linear(h, W).split((W.shape[0] - 2 * of_k, of_k, of_k), dim=-1)
     return reference.place_qkv(q, k, v, rope, s_qk, kv_heads, qk_norm, factors_on_q)

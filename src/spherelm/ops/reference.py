@@ -1,15 +1,15 @@
 """Each operation of a block in plain PyTorch: the specification, and what runs on a CPU.
 
-Lengths, softmax and loss are computed in float32 whatever the inputs are (float64 stays float64),
-and results come back in the dtype of the stream they belong to.
+Lengths, softmax and loss are computed in float32 whatever the inputs (float64 stays float64), and
+results are returned in the dtype of the hidden state.
 
-The operations that every step runs have their derivative beside them, written by hand: a CPU's time
-goes into passes over memory, and autograd would make two to three times as many. `gradcheck` holds
-each one to its forward. They keep what the forward has computed, which a second derivative would
-take for constants: to ask for one is an error.
+The operations that every step runs have a hand-written derivative: a CPU's time goes into passes
+over memory, and autograd would make two to three times as many. `gradcheck` tests each against its
+forward. They save values computed in the forward, which a second derivative would take for
+constants, so asking for one is an error.
 
 Shapes: B batch, T time, D d_model, H heads, G heads of k and v, K head dimension, F d_mlp,
-V vocabulary. A tensor of lengths or dot products has 1 in the place of what it was summed over.
+V vocabulary. Lengths and dot products keep the summed dimension with size 1.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from spherelm.ops.interface import Operand
 from spherelm.ops.names import IGNORE_INDEX
 
 NORM_EPS = 1e-12
-"""Lengths below this count as this: Norm(0) is 0, not NaN. Far below any length that occurs.
+"""Lengths are at least this, so that Norm(0) is 0, not NaN. Far below any length that occurs.
 
-Functions of autograd have this number and the next one without their names: a named float is an
+The autograd functions below write this number and the next one as literals: a named float is an
 input to `torch.compile(dynamic=True)`, which torch 2.13 loses from one such function to another.
 """
 
@@ -69,11 +69,10 @@ def _sum_to_vector(x: Tensor) -> Tensor:
 
 
 def _result(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """What a forward of ours returns: x in `dtype`.
+    """x in `dtype`, as a forward may return it.
 
-    Not x itself under torch.compile, and no `to` that does nothing: torch 2.11 takes a result that
-    was changed in place, or has two names, for two of them, and loses its gradient (pytorch
-    #180642).
+    Under torch.compile that is never x itself, nor a `to` that does nothing: torch 2.11 loses the
+    gradient of a result that was changed in place, or has two names (pytorch #180642).
     """
     if x.dtype != dtype:
         return x.to(dtype)
@@ -81,15 +80,15 @@ def _result(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def first_derivative(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Refuse `create_graph=True`: torch's own `once_differentiable` lets autograd.grad leave out
-    what it cannot derive, without a word."""
+    """Refuse `create_graph=True`. With torch's own `once_differentiable`, autograd.grad silently
+    omits what it cannot differentiate."""
 
     @functools.wraps(backward)
     def checked(ctx: Any, *grads: Tensor) -> Any:
         if torch.is_grad_enabled() and not torch.compiler.is_compiling():
             raise UserError(
                 "there are no second derivatives of a model's operations (create_graph=True); "
-                "take differences of gradients"
+                "take finite differences of gradients"
             )
         return backward(ctx, *grads)
 
@@ -118,8 +117,8 @@ def normalize(x: Tensor) -> Tensor:
 
 
 def check_update(h: Tensor, y: Tensor, alpha: Tensor) -> None:
-    """Refuse shapes that an update does not take. A kernel would read on past the end of a smaller
-    h or y, and where each token had rates of its own, use the first token's for all."""
+    """Refuse shapes that an update does not support. A kernel would read past the end of a smaller
+    h or y, and if each token had its own α, use the first token's for all."""
     if y.shape != h.shape or alpha.shape != h.shape[-1:]:
         raise UserError(
             f"an update takes h and y of one shape (..., D) and alpha of (D,), not h of "
@@ -181,8 +180,8 @@ def slerp_weights(a: Tensor, b: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
 def residual_slerp(h: Tensor, y: Tensor, alpha: Tensor) -> Tensor:
     """Norm(sin((1−α)θ)/sin θ · h + sin(αθ)/sin θ · Norm(y)), θ the angle between h and y.
 
-    With one α for all coordinates this is the geodesic and Norm only removes rounding. At opposite
-    points there is no shortest path, and where nothing is left h stays where it is.
+    If α is the same for all coordinates this moves along the geodesic, and Norm only removes
+    rounding. At opposite points there is no shortest path; where the sum is zero, h stays.
 
     h, y: (B, T, D), alpha: (D,) -> (B, T, D)
     """
@@ -244,7 +243,7 @@ def add_rms_norm(h: Tensor, y: Tensor, gain: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rotate(x: Tensor, table: Tensor | None, forth: bool = True) -> Tensor:
-    """Turn the pairs of the heads of x, (..., T, H, K), by the angles of the table, or back."""
+    """Rotate the pairs of x's heads, (..., T, H, K), by the angles of the table, or back."""
     if table is None:
         return x
     cos, sin = table.to(x.dtype).unsqueeze(-2)  # (T, 1, K/2) each, or (B, T, 1, K/2)
@@ -269,7 +268,7 @@ class _Rotate(Function):
 
 
 def rotate(x: Tensor, table: Tensor) -> Tensor:
-    """Turn each pair (x_i, x_{i+K/2}) of position t by its angle of `rope_table`.
+    """Rotate each pair (x_i, x_{i+K/2}) at position t by its angle in `rope_table`.
 
     x: (B, T, H, K), table: (2, T, K/2), or (2, B, T, K/2) -> (B, T, H, K)
     """
@@ -304,7 +303,7 @@ class _HeadsOnSphere(Function):
 def heads_on_sphere(
     x: Tensor, table: Tensor | None, s_qk: Tensor, kv_heads: int, qk_norm: bool
 ) -> Tensor:
-    """Norm(RoPE(x)) · s_qk per head; Norm only where `qk_norm`, RoPE only where there is a table.
+    """Norm(RoPE(x)) · s_qk per head; Norm only if `qk_norm`, RoPE only if there is a table.
 
     The heads of q that share a head of k share its factors.
 
@@ -318,7 +317,7 @@ def heads_on_sphere(
 def qk_on_sphere(
     q: Tensor, k: Tensor, table: Tensor, s_qk: Tensor, qk_norm: bool
 ) -> tuple[Tensor, Tensor]:
-    """Norm(RoPE(q)) · s_qk and Norm(RoPE(k)) · s_qk, per head; Norm only where `qk_norm`.
+    """Norm(RoPE(q)) · s_qk and Norm(RoPE(k)) · s_qk, per head; Norm only if `qk_norm`.
 
     q: (B, T, H, K), k: (B, T, G, K), table: (2, T, K/2), s_qk: (G·K,) -> q, k
     """
@@ -334,7 +333,7 @@ def with_factors(
 ) -> tuple[Tensor, ...]:
     """Matrices with their rows multiplied: (n, D), (n,) each -> (n, D)
 
-    (h W) · s = h (W · s): to scale F·D weights is cheaper than B·T·F activations.
+    (h W) · s = h (W · s): scaling F·D weights is cheaper than scaling B·T·F activations.
     """
     if factors is None:
         return matrices
@@ -362,7 +361,7 @@ def project_qkv(
     qk_norm: bool,
     factors_on_q: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `interface.ProjectQKV` says."""
+    """See `interface.ProjectQKV`."""
     q, k, v = (F.linear(h, matrix) for matrix in W)
     return place_qkv(q, k, v, rope, s_qk, kv_heads, qk_norm, factors_on_q)
 

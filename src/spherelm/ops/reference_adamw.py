@@ -1,5 +1,5 @@
-"""The step of AdamW in plain PyTorch: what the kernel computes, and what weights stored in less
-than float32 take elsewhere."""
+"""The AdamW step in plain PyTorch: the specification of the kernel, and in its absence the step for
+weights stored in less than float32."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def adamw_(
     step: int,
     factor: Tensor | None = None,
 ) -> None:
-    """One step of AdamW, in place, for entries of (p, gradient, m, v): all inside in float32.
+    """One step of AdamW, in place, for entries of (p, gradient, m, v), computed in float32.
 
     g ← factor · g      m ← β₁ m + (1−β₁) g        v ← β₂ v + (1−β₂) g²
     p ← p (1 − lr·wd) − lr/(1−β₁ᵗ) · m / (sqrt(v/(1−β₂ᵗ)) + ε)        p ← Norm(p) on the sphere
 
-    What is stored in bfloat16 is rounded once, to the nearest, when all is done.
+    Results stored in bfloat16 are rounded once, at the end, to nearest.
     """
     for p, grad, exp_avg, exp_avg_sq in entries:
         g = at_least_float32(grad) if factor is None else at_least_float32(grad) * factor

@@ -1,11 +1,11 @@
 """AdamW whose step ends on the sphere.
 
-The optimizer owns the weights that are normalized: retraction is part of its step, on the very
-tensors it updates, so that no training loop can forget it and no copy can drift. For a GPT it is
-`torch.optim.AdamW` to the bit.
+Retraction (normalizing all matrices along d_model) is part of the optimizer's step, on the very
+tensors it updates: no training loop can forget it, and no copy can drift. For a GPT the step is
+that of `torch.optim.AdamW` to the bit.
 
-Matrices stored in bfloat16 have no float32 copy: gradients and moments are bfloat16 as they are,
-and a step reads them, computes in float32, retracts, and rounds once.
+Matrices stored in bfloat16 have no float32 copy. Their gradients and moments are bfloat16 too; a
+step reads them, computes in float32, retracts, and rounds once.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from spherelm.validate import require_fraction, require_non_negative
 
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """The paper's groups: matrices and factors.
+    """The paper's parameter groups: matrices and factors.
 
-    GPT decays its matrices; nGPT decays nothing, and its matrices are retracted after each step.
+    GPT applies weight decay to its matrices; nGPT has none, and retracts them after each step.
     """
     found = unit_matrices(model)
     if found and weight_decay:
@@ -58,21 +58,21 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
 
 @torch.no_grad()
 def multiply_gradients(optimizer: torch.optim.Optimizer, factor: Tensor) -> None:
-    """Multiply the gradients of all that an optimizer holds by `factor`, one number."""
+    """Multiply all gradients of an optimizer's parameters by `factor`, a scalar."""
     gradients = [p.grad for group in optimizer.param_groups for p in group["params"]]
     if found := [local_rows(g) for g in gradients if g is not None]:
         torch._foreach_mul_(found, factor)
 
 
 class AdamW(torch.optim.AdamW):
-    """`torch.optim.AdamW` for a spherelm model, its matrices put back on the sphere in `step`.
+    """`torch.optim.AdamW` for a spherelm model; `step` puts its matrices back on the sphere.
 
-    On CUDA the whole step is a launch or two of our kernel, with clipping folded in; weights stored
-    in less than float32 take our reference elsewhere (`spherelm.ops.choose`).
+    On CUDA the whole step is a launch or two of our kernel, clipping included. On other devices,
+    weights stored in less than float32 take our reference step (`spherelm.ops.choose`).
     """
 
     _model: weakref.ref[nn.Module] | None = None
-    """Not kept alive, and left out of a copy or a pickle."""
+    """Weak, so as not to keep the model alive; left out of copies and pickles."""
 
     def __init__(
         self,
@@ -98,17 +98,17 @@ class AdamW(torch.optim.AdamW):
         self._factor: Tensor | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """For a copy or a pickle; torch's has none of what is ours."""
+        """For a copy or a pickle: torch's state and our own attributes, which it omits."""
         own = ("_spherical", "_kernels", "_factor")
         return {**super().__getstate__(), **{name: self.__dict__[name] for name in own}}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """As torch's: for parameters that were frozen, or not in the model yet, or are not its own.
+        """Like torch's: for parameters unfrozen or added since, or from outside the model.
 
-        Matrices of the model that live on the sphere need a group without others.
+        Matrices on the sphere need a group of their own.
         """
         model = None if self._model is None else self._model()
-        if model is not None:  # it may have grown
+        if model is not None:  # it may have new parameters
             self._spherical = [matrix.parameter for matrix in unit_matrices(model)]
         super().add_param_group(param_group)
         group = self.param_groups[-1]
@@ -122,20 +122,20 @@ class AdamW(torch.optim.AdamW):
             )
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch's. The state may be that of another AdamW: which groups live on the sphere is
-        known from the model alone."""
+        """Like torch's, for the state of any AdamW: which groups are on the sphere depends on the
+        model alone."""
         on_sphere = [group["on_sphere"] for group in self.param_groups]
         for option in ("amsgrad", "maximize"):
             if any(saved.get(option) for saved in state_dict["param_groups"]):
                 raise UserError(
-                    f"the saved optimizer has {option}, which spherelm.AdamW has not; go on with "
-                    f"an optimizer of torch and attach_retraction"
+                    f"the saved optimizer uses {option}, which spherelm.AdamW does not have; "
+                    f"continue with torch's optimizer and attach_retraction"
                 )
         for lives, saved in zip(on_sphere, state_dict["param_groups"], strict=False):
             if lives and saved.get("weight_decay"):
                 raise UserError(
-                    f"the saved optimizer decays matrices of unit vectors, by "
-                    f"{saved['weight_decay']}; set 'weight_decay' to 0 in its groups"
+                    f"the saved optimizer applies a weight decay of {saved['weight_decay']} to "
+                    f"matrices of unit vectors; set 'weight_decay' to 0 in its groups"
                 )
         super().load_state_dict(state_dict)
         for group, lives in zip(self.param_groups, on_sphere, strict=True):
@@ -143,9 +143,9 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def scale_gradients(self, factor: Tensor) -> None:
-        """Multiply all gradients of the next step by `factor`, one number on the device: clipping.
+        """Multiply all gradients of the next step by `factor`, a scalar on the device: clipping.
 
-        Where the step is our own, it does so as it reads them, and they stay as they are.
+        Our own step applies it as it reads the gradients, and leaves them unchanged.
         """
         if self._own_update() is not None:
             self._factor = factor.float()
@@ -154,14 +154,14 @@ class AdamW(torch.optim.AdamW):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """One step; returns the loss that `closure` computes, where one is given."""
+        """One step; returns the loss that `closure` computes, if given."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         update = self._own_update()
         if update is not None:
             self._step_by(update)
             return loss
         plain: Any = torch.optim.AdamW.step
-        if getattr(plain, "hooked", False):  # as ours is: a user's hooks would run twice
+        if getattr(plain, "hooked", False):  # ours is hooked already: hooks would run twice
             plain = plain.__wrapped__
         plain(self)
         for group in self.param_groups:
@@ -172,13 +172,13 @@ class AdamW(torch.optim.AdamW):
         return loss
 
     def _own_update(self) -> Callable[..., None] | None:
-        """What computes the step in torch's place, if anything does."""
+        """Our own implementation of the step, if one applies; None means torch's."""
         held = [local_rows(p) for group in self.param_groups for p in group["params"]]
         return choose_adamw(self._kernels, held)
 
     def _step_by(self, update: Callable[..., None]) -> None:
         for group in self.param_groups:
-            # The state is torch.optim.AdamW's own, so that checkpoints do not know who wrote it.
+            # The state is torch.optim.AdamW's, so that checkpoints are the same whoever wrote them.
             lists: list[list[Tensor]] = [[] for _ in range(5)]
             params, grads, exp_avgs, exp_avg_sqs, steps = lists
             self._init_group(  # type: ignore[no-untyped-call]
@@ -210,19 +210,21 @@ def attach_retraction(
     """Make any `torch.optim` optimizer of an nGPT end its steps on the sphere.
 
     The model may be wrapped (DDP, FSDP2, torch.compile, ...) or be the exported one of Hugging Face
-    transformers; one that holds nothing of spherelm's is refused, and a GPT of ours left as it is.
+    transformers. A spherelm GPT is left as it is; a model without any part of spherelm is refused.
+
     Several optimizers may share the model, such as Muon for the blocks and Adam for the rest: each
-    then puts back what it has moved. They must update the model's own matrices: copies of them that
-    an optimizer keeps elsewhere would stay unnormalized, a common bug the paper warns of, and are
-    refused, also where a wrapper has put others in their place since. Torch copies and pickles
-    optimizers without hooks, so attach it to a copy again. Attaching once more, such as with a
-    second optimizer for what was unfrozen, replaces what was attached before.
+    retracts the matrices it updates. They must hold the model's own matrices. Copies would leave
+    the model's unnormalized, a common bug that the paper warns of, so they are refused, even if a
+    wrapper replaces the matrices after this call.
+
+    Torch copies and pickles optimizers without hooks, so call this again for a copy. A later call,
+    for instance with a second optimizer for parameters unfrozen since, replaces an earlier one.
     """
     if isinstance(optimizers, torch.optim.Optimizer):
         optimizers = [optimizers]
     if not isinstance(optimizers, Iterable):
         raise UserError(
-            "give an optimizer or a list of them, then the model; "
+            "the first argument must be an optimizer or a list of them, the second the model; "
             f"not {type(optimizers).__name__} first"
         )
     optimizers = list(optimizers)
@@ -247,18 +249,18 @@ def attach_retraction(
 
 
 _RETRACTING: weakref.WeakSet[torch.optim.Optimizer] = weakref.WeakSet()
-"""All optimizers with a retraction. What one does not hold, one that came later may hold."""
+"""All optimizers with a retraction: a matrix may be held by one that was attached later."""
 
 
 class _Retraction:
-    """Runs after each step of an optimizer: puts back what it has moved, of all its models."""
+    """A hook run after each step of an optimizer: retracts the matrices it holds."""
 
     def __init__(self) -> None:
         self.together: dict[nn.Module, list[torch.optim.Optimizer]] = {}
-        """The optimizers that were attached to a model together."""
+        """For each model, the optimizers that were attached to it in one call."""
 
     def forget_others_than(self, held: set[int]) -> None:
-        """Let go of models of which the optimizer holds nothing, having gone over to another."""
+        """Forget models of which the optimizer no longer holds any parameter."""
         for model in list(self.together):
             if held.isdisjoint(map(id, model.parameters())):
                 del self.together[model]
@@ -266,11 +268,11 @@ class _Retraction:
     def __call__(self, optimizer: torch.optim.Optimizer, *_arguments: Any) -> None:
         own = _held_by(optimizer)
         found = {
-            id(matrix.parameter): matrix  # once, where one of the models is another's wrapper
+            id(matrix.parameter): matrix  # by id: one of the models may wrap another
             for model, optimizers in self.together.items()
             for matrix in _held_matrices({*optimizers, *_RETRACTING}, model)
-        }  # looked up at each step: a wrapper may have put other matrices in their place
-        for key, matrix in found.items():  # in one order in all processes: some retract together
+        }  # found again at each step: a wrapper may have replaced matrices
+        for key, matrix in found.items():  # same order in all processes: some retract together
             if key in own:
                 matrix.retract_()
 
@@ -278,7 +280,7 @@ class _Retraction:
 def _held_matrices(
     optimizers: Iterable[torch.optim.Optimizer], model: nn.Module
 ) -> list[UnitMatrix]:
-    """The matrices of unit vectors; refused where none of the optimizers holds a trained one."""
+    """The matrices of unit vectors; refuses the model if no optimizer holds a trained one."""
     held = _held_by(*optimizers)
     found = unit_matrices(model)
     for name, matrix, _ in found:
@@ -292,5 +294,6 @@ def _held_matrices(
 
 
 def _held_by(*optimizers: torch.optim.Optimizer) -> set[int]:
+    """The ids of all parameters that the optimizers update."""
     groups = (group for optimizer in optimizers for group in optimizer.param_groups)
     return {id(p) for group in groups for p in group["params"]}

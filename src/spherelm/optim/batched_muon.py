@@ -1,8 +1,8 @@
-"""`torch.optim.Muon` with all matrices of one shape in one batch: the same steps in few launches.
+"""`torch.optim.Muon` with all matrices of one shape in one batch: the same steps, fewer launches.
 
-torch's own takes a matrix at a time, some twenty small kernels for each of the seven in every
-block. The matrices of a Transformer have few shapes; stacked, the Newton-Schulz iterations of all
-are products of batches.
+torch's Muon takes one matrix at a time: some twenty small kernels for each of the seven matrices of
+a block. A Transformer's matrices have few shapes, so the Newton-Schulz iterations of all matrices
+of a shape are batched products of their stack.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from spherelm.model.sphere import local_rows
 from spherelm.optim.dealer import Dealer, dealer_of
 
 AT_ONCE = 2**26
-"""Numbers that a process works on at a time, so that a large model needs no copy of all its
+"""How many numbers a process works on at a time, so that a large model needs no copy of all its
 matrices."""
 
 
 class BatchedMuon(torch.optim.Muon):
-    """Steps as torch's with Nesterov's momentum and "match_rms_adamw", and keeps the same state."""
+    """Takes the steps of torch's Muon, with Nesterov momentum and "match_rms_adamw", and keeps the
+    same state."""
 
     _dealer: Dealer | None = None
-    """Of matrices whose rows several processes share; made at the first step."""
+    """For matrices whose rows several processes share; made at the first step."""
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
@@ -57,7 +58,7 @@ def _step(
     for i, matrix in enumerate(matrices):
         alike[matrix.shape].append(i)
 
-    # All but the iterations goes number by number, so that each process does it for its rows.
+    # All but the iterations is elementwise, so each process does it for its own rows.
     rows, gradients, momenta = (list(map(local_rows, x)) for x in (matrices, gradients, momenta))
     torch._foreach_lerp_(momenta, gradients, 1 - momentum)
     torch._foreach_mul_(rows, 1 - lr * group["weight_decay"])
@@ -67,9 +68,9 @@ def _step(
         iterations=group["ns_steps"],
         eps=group["eps"],
     )
-    done = 0  # from 0 in every step, so that a resumed run deals as one that was not interrupted
+    done = 0  # from 0 in every step, so that a resumed run deals as an uninterrupted one
     for shape, members in alike.items():
-        length = lr * 0.2 * max(shape) ** 0.5  # for numbers as large as those of AdamW's steps
+        length = lr * 0.2 * max(shape) ** 0.5  # "match_rms_adamw": steps of AdamW's RMS
         at_once = AT_ONCE if dealer is None else AT_ONCE * dealer.ways
         for portion in portions([shape.numel()] * len(members), at_once):
             few = members[portion]
@@ -86,7 +87,7 @@ def _step(
 def orthogonalized(
     stack: Tensor, coefficients: tuple[float, float, float], iterations: int, eps: float
 ) -> Tensor:
-    """Each matrix with its singular values near 1, by Newton and Schulz.  (n, R, C) -> (n, R, C)"""
+    """Each matrix with singular values near 1, by Newton-Schulz iterations.  (n, R, C) -> same"""
     tall = stack.shape[1] > stack.shape[2]
     x = stack.mT if tall else stack
     x = x / torch.linalg.vector_norm(x, dim=(1, 2), keepdim=True).clamp(min=eps)
@@ -98,7 +99,8 @@ def orthogonalized(
 
 
 def portions(sizes: Sequence[int], at_once: int = AT_ONCE) -> Iterator[slice]:
-    """Matrices of so many numbers each in parts of at most `at_once` numbers, or of one matrix."""
+    """Slices of a list of matrices of these sizes: each of at most `at_once` numbers, or of one
+    matrix."""
     first, numbers = 0, 0
     for i, size in enumerate(sizes):
         if i > first and numbers + size > at_once:

@@ -1,4 +1,4 @@
-"""The optimizer that a configuration describes, with the recipes that it asks for."""
+"""The optimizer that a configuration describes, with the recipes it enables."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from spherelm.optim.recipes.nugpt_rates import nugpt_rates
 
 Optimizer = AdamW | MuonAndAdamW | GatedAdamW
 """All have `param_groups`, `zero_grad`, `scale_gradients` and `step`; a group's rate is the
-schedule's times its `relative_lr`, where it has one."""
+schedule's times its `relative_lr`, if it has one."""
 
 
 def parts(optimizer: Optimizer) -> tuple[torch.optim.Optimizer, ...]:
-    """The optimizers of torch that share the parameters: mostly one."""
+    """The torch optimizers that share the parameters, usually one."""
     return optimizer.parts if isinstance(optimizer, MuonAndAdamW) else (optimizer,)
 
 

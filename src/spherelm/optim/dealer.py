@@ -1,9 +1,9 @@
-"""Whole matrices out of rows that lie on several processes, and their rows back.
+"""Deals matrices that are sharded by rows out to processes, which each process some of them whole.
 
-Sharded by rows, a matrix is whole on no process; what orthogonalizes it needs all of it. So the
-matrices are dealt out: every process is sent the rows of a few, works on those, and sends back what
-it has made of the rows. In all that is twice the size of the matrices, and none is worked on twice,
-but for the groups of `parallel.replicate`, of which each does the whole work.
+Orthogonalizing a matrix needs all of its rows, which no process has when they are sharded. So every
+process is sent the rows of a few matrices, works on those, and sends the resulting rows back. The
+total traffic is twice the size of the matrices. No matrix is worked on twice, except that each
+group of `parallel.replicate` does all the work.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch.distributed.tensor import DTensor
 
 
 class Dealer:
-    """Deals out the matrices of a model over the processes that share the rows of each."""
+    """Deals out the matrices of a model to the processes that share their rows."""
 
     def __init__(self, matrix: DTensor) -> None:
-        """All processes make theirs at the same time, of the same matrix; others of the model are
-        cut in the same way."""
+        """To be called by all processes at the same time, with the same matrix; the model's other
+        matrices are sharded in the same way."""
         self._group = _sharing(matrix)
         self.ways = dist.get_world_size(self._group)
         self._rank = dist.get_rank(self._group)
@@ -30,13 +30,13 @@ class Dealer:
     def apply(
         self, function: Callable[[Tensor], Tensor], rows: Tensor, shape: torch.Size, before: int
     ) -> Tensor:
-        """What `function` makes of n matrices of one `shape`, (R, C), of which each process gives
-        the rows that it holds: of the results, the same rows.  (n, r, C) -> (n, r, C)
+        """Apply `function` to n matrices of one `shape`, (R, C). Each process gives the rows that
+        it holds, and gets the same rows of the results.  (n, r, C) -> (n, r, C)
 
-        `before` is how many matrices were dealt out before them, in this step: who is next.
-        `function` gets some of them whole, (m, R, C) -> (m, R, C). Their rows are in the order of
-        the processes, which tensor parallelism makes another than the matrix's own, so that must
-        be all the same to it.
+        `before` is how many matrices were dealt out before these in this step: it says whose turn
+        it is. `function` gets some of the matrices whole, (m, R, C) -> (m, R, C). It must not
+        depend on the order of the rows: they come in the order of the processes, which under
+        tensor parallelism is not the matrix's own.
         """
         counts = self._rows_of_each(shape, rows)
         shares = self._shares(len(rows), before)
@@ -52,13 +52,12 @@ class Dealer:
         return self._exchange(back, coming, leaving).view(rows.shape)
 
     def _shares(self, matrices: int, before: int) -> list[int]:
-        """How many of them each process gets, the first ones the first; who gets one more than
-        others goes round."""
+        """How many matrices each process gets, in order; those that get one more take turns."""
         each, over = divmod(matrices, self.ways)
         return [each + ((rank - before) % self.ways < over) for rank in range(self.ways)]
 
     def _rows_of_each(self, shape: torch.Size, rows: Tensor) -> list[int]:
-        """How many rows each process holds of a matrix of that shape; asked for once."""
+        """How many rows each process holds of a matrix of this shape; exchanged once."""
         if shape not in self._counts:
             counts = rows.new_zeros(self.ways, dtype=torch.long)
             counts[self._rank] = rows.shape[1]
@@ -67,26 +66,26 @@ class Dealer:
         return self._counts[shape]
 
     def _exchange(self, sent: Tensor, leaving: list[int], coming: list[int]) -> Tensor:
-        """Send so many rows to each process, and get so many of each."""
+        """Send each process its number of `leaving` rows, and get its `coming` ones."""
         got = sent.new_empty(sum(coming), sent.shape[1])
         dist.all_to_all_single(got, sent, coming, leaving, group=self._group)
         return got
 
 
 def dealer_of(matrices: Sequence[Tensor]) -> Dealer | None:
-    """What deals out these matrices; None where every process holds them whole."""
+    """The dealer for these matrices; None if every process holds them whole."""
     shared = (m for m in matrices if isinstance(m, DTensor) and _cut_along(m))
     first = next(shared, None)
     return None if first is None else Dealer(first)
 
 
 def _cut_along(matrix: DTensor) -> list[int]:
-    """The dimensions of the mesh over which rows are divided."""
+    """The mesh dimensions along which a matrix is sharded."""
     return [i for i, placement in enumerate(matrix.placements) if not placement.is_replicate()]
 
 
 def _sharing(matrix: DTensor) -> dist.ProcessGroup:
-    """The processes that together hold a matrix once."""
+    """The group of processes that together hold one copy of a matrix."""
     mesh, cut = matrix.device_mesh, _cut_along(matrix)
     if len(cut) == 1:
         return mesh.get_group(cut[0])

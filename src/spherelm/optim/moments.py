@@ -1,6 +1,6 @@
-"""What an optimizer remembers, by the names of the parameters: what a checkpoint keeps of it.
+"""An optimizer's moments by the names of the parameters, as a checkpoint stores them.
 
-exp_avg.NAME and exp_avg_sq.NAME of Adam and its kin, momentum_buffer.NAME of Muon.
+exp_avg.NAME and exp_avg_sq.NAME for Adam and its variants, momentum_buffer.NAME for Muon.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def _moments_of(part: torch.optim.Optimizer) -> tuple[str, ...]:
 
 
 def collect_moments(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """All moments by name, made if they do not exist yet."""
+    """All moments by name; zeros where there are none yet."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     tensors: dict[str, Tensor] = {}
     for part in parts(optimizer):
@@ -36,7 +36,7 @@ def collect_moments(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]
 def give_moments(
     model: nn.Module, optimizer: Optimizer, tensors: Mapping[str, Tensor], step: int
 ) -> None:
-    """Give an optimizer that has taken `step` steps its moments back."""
+    """Restore the moments of an optimizer that has taken `step` steps."""
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     for part in parts(optimizer):
         moments = _moments_of(part)

@@ -1,12 +1,12 @@
 """Muon for the matrices of the blocks, our AdamW for embeddings and factors: one optimizer.
 
 Muon (Jordan 2024; "Muon is Scalable for LLM Training", arXiv 2502.16982) steps along the
-orthogonalized momentum of a matrix's gradient; ours is torch's, a batch at a time. Its steps are
-scaled to the size of AdamW's ("match_rms_adamw"), so that both can share a learning rate. Matrices
-of an nGPT are put back on the sphere, as AdamW puts back those that it moves.
+orthogonalized momentum of a matrix's gradient; ours is torch's, batched. Its steps are scaled to
+the size of AdamW's ("match_rms_adamw"), so that both can share a learning rate. Matrices of an nGPT
+are put back on the sphere, as AdamW does with its own.
 
-Where devices share the rows of a matrix, each makes some of the matrices whole (`dealer`): rows
-have no Newton-Schulz iteration of their own.
+If devices share the rows of a matrix, each orthogonalizes some of the matrices whole (`dealer`),
+since Newton-Schulz iterations need all rows of a matrix.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from spherelm.optim.batched_muon import BatchedMuon, portions
 
 
 class MuonAndAdamW:
-    """Two optimizers behind the interface of one; `parts` are the two.
+    """Two optimizers, `parts`, behind the interface of one.
 
-    A group's `relative_lr` is its rate over `optim.lr`: whoever sets rates multiplies by it.
+    A group's `relative_lr` is its rate over `optim.lr`; the schedule's rate is multiplied by it.
     """
 
     def __init__(self, model: Transformer, optim: OptimConfig) -> None:
         check_rows_whole(matrices(model.blocks))
         in_blocks = [matrix for _, matrix in matrices(model.blocks) if matrix.requires_grad]
         held = {id(matrix) for matrix in in_blocks}
-        before_bf16_products(model.E_input.device)  # its iterations are such, whatever the model's
+        before_bf16_products(model.E_input.device)  # Muon iterates in bf16, whatever the model does
         muon_lr = optim.lr if optim.muon_lr is None else optim.muon_lr
         self.muon = BatchedMuon(
             [{"params": in_blocks, "relative_lr": muon_lr / optim.lr}],
@@ -67,7 +67,7 @@ class MuonAndAdamW:
             part.zero_grad()
 
     def scale_gradients(self, factor: Tensor) -> None:
-        """Multiply all gradients of the next step by `factor`, one number on the device."""
+        """Multiply all gradients of the next step by `factor`, a scalar on the device."""
         multiply_gradients(self.muon, factor)
         self.adamw.scale_gradients(factor)
 

@@ -1,9 +1,8 @@
 """Rates by kind of parameter: E_input, E_output, the matrices of the blocks, and the factors.
 
-A step of Adam is about as large as its rate in every component, whatever the gradient. What moves
-along with what else is decided here: rows of E_input and E_output have components of about
-1/sqrt(d_model) on the sphere, and factors are stored at that size, too, but for s_u, s_nu and a
-GPT's gains, which are stored at 1.
+A step of Adam is about as large as its rate in every component, whatever the gradient, so rates set
+how fast kinds move relative to each other. Components of unit vectors are about 1/sqrt(d_model);
+factors are stored at that size too, except s_u, s_nu and a GPT's gains, which are stored at 1.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from spherelm.config import OptimConfig
 from spherelm.model.transformer import Transformer
 
 KINDS = ("E_input", "E_output", "blocks", "factors")
-"""A GPT's factors are the gains of its norms; tied embeddings are E_input."""
+"""A GPT's factors are the gains of its norms; tied embeddings count as E_input."""
 
 
 def given_rates(optim: OptimConfig) -> dict[str, float]:
-    """Each kind's rate over `optim.lr`, as the configuration gives them. Muon's own, of the blocks,
-    is part of its groups from the first."""
+    """Each kind's rate over `optim.lr`, from the configuration. Muon's rate for the blocks is not
+    among them: its groups have it from the start."""
     own = {"E_input": optim.input_lr, "E_output": optim.output_lr, "factors": optim.factor_lr}
     return {kind: (own.get(kind) or optim.lr) / optim.lr for kind in KINDS}
 
@@ -30,9 +29,9 @@ def given_rates(optim: OptimConfig) -> dict[str, float]:
 def set_rates(
     optimizer: torch.optim.Optimizer, model: Transformer, rates: Mapping[str, float]
 ) -> None:
-    """Divide the optimizer's groups by kind, and give each its `relative_lr` and highest rate.
+    """Split the optimizer's groups by kind, and give each its `relative_lr` and peak rate.
 
-    To be called before the first step: the groups change, and with them the order of states.
+    To be called before the first step, since it changes the groups and so the order of the states.
     """
     kinds = {id(p): _kind(name, p) for name, p in model.named_parameters()}
     groups: list[dict[str, Any]] = []

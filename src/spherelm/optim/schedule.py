@@ -1,11 +1,11 @@
-"""The learning rate over a run: optional linear warmup, then a decay to the final rate.
+"""The learning rate over a run: an optional linear warmup, then a decay to the final rate.
 
     cosine   half a cosine
     linear   a straight line
     wsd      constant, then a straight line over the last share of the run
              (warmup, stable, decay; arXiv 2404.06395)
-    log      1 − log(1 + r/ρ) / log(1 + 1/ρ), r the progress of the decay: fast at first, then ever
-             slower; the smaller ρ, the more so (Training nGPT, arXiv 2608.01284)
+    log      1 − log(1 + r/ρ) / log(1 + 1/ρ), r the progress of the decay: fast at first, then
+             slower and slower, the more so the smaller ρ (Training nGPT, arXiv 2608.01284)
 
 The peak is at step `warmup_steps`; the final rate would be reached at the step after the last.
 """
@@ -19,7 +19,7 @@ from spherelm.validate import require_int, require_non_negative
 
 
 def rate(step: int, optim: OptimConfig, steps: int) -> float:
-    """The rate of step 0 ≤ `step` < `steps` by `optim.schedule`."""
+    """The rate of step 0 ≤ `step` < `steps` under `optim.schedule`."""
     warmup = optim.warmup_steps
     if optim.schedule == "cosine":
         return cosine_schedule(
@@ -60,5 +60,5 @@ def _warmup(step: int, peak: float, warmup_steps: int) -> float:
 
 
 def _progress(step: int, steps: int, start: int) -> float:
-    """How much of the decay from `start` to `steps` is done: 0 before it, 1 at its end."""
+    """The fraction of the decay from `start` to `steps` that is done: 0 before it, 1 at its end."""
     return min(1.0, max(0, step - start) / max(1, steps - start))

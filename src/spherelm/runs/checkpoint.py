@@ -1,13 +1,13 @@
-"""Checkpoints: written whole, checked when read, one format for one device and for many.
+"""Checkpoints: written atomically, verified when read, in one format for any number of devices.
 
     checkpoints/step_120/
       shard-00001-model-00001-of-00001.safetensors   tensors, written by each rank
       state.json                                     progress, configuration, random state
       manifest.json                                  size and checksum of every other file
 
-A checkpoint is written under a name that no reader looks at and renamed when all of it is on the
-disk. Tensors go through `torch.distributed.checkpoint` into safetensors, so that any number of
-devices can read what any other number wrote, and nothing is ever unpickled.
+A checkpoint is written under a name that readers ignore, and renamed when all of it is on the disk.
+`torch.distributed.checkpoint` stores tensors as safetensors, so any number of devices can read what
+any other number wrote, and nothing is ever unpickled.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from spherelm.distributed.processes import Processes
 from spherelm.errors import UserError
 from spherelm.folders import swap
 
-# It is meant: a run without torchrun is one process.
+# On purpose: a run without torchrun is one process.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavailable")
 
 FORMAT = 1
@@ -46,7 +46,7 @@ _NAME = re.compile(r"step_(\d+)")
 
 
 def step_of(checkpoint: Path) -> int:
-    """The step a checkpoint folder was written at."""
+    """The step of a checkpoint, from its folder's name."""
     match = _NAME.fullmatch(checkpoint.name)
     if match is None:
         raise UserError(f"{checkpoint} is not a checkpoint folder; its name is not step_N")
@@ -68,11 +68,11 @@ def latest(folder: Path) -> Path | None:
 
 
 class Writing:
-    """A checkpoint `folder`/step_N on its way to the disk: whole at the end, or not there at all.
+    """Writes a checkpoint `folder`/step_N: in the end it is complete, or not there at all.
 
     Every process writes its share of the tensors, the main one the rest. In the background, the
-    tensors are copied before the constructor returns, and written while training goes on. All
-    processes must call `finish`, at the same step; the checkpoints before it stay as they are.
+    tensors are copied before the constructor returns, and written while training continues. All
+    processes must call `finish` at the same step; earlier checkpoints stay as they are.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class Writing:
         return self._future is None or self._future.done()
 
     def finish(self) -> Path:
-        """Wait for the writing, and give the checkpoint its name."""
+        """Wait until all is written, and give the checkpoint its name."""
         with self._or_say_what_is_left():
             if self._future is not None:
                 self._future.result()
@@ -125,7 +125,7 @@ class Writing:
             durable.force_to_disk(path)
             files[path.name] = {"bytes": path.stat().st_size, "crc32": durable.checksum(path)}
         records.write(self._temporary / "manifest.json", {"files": files})
-        swap.put(self._temporary, self.path)  # also in the place of one of the same step
+        swap.put(self._temporary, self.path)  # replaces one of the same step
         _clear(self._temporary)
 
     @contextlib.contextmanager
@@ -191,7 +191,7 @@ def _read(path: Path) -> dict[str, Any]:
 def load_tensors(checkpoint: Path, into: Mapping[str, Tensor]) -> None:
     """Fill the given tensors, whole or sharded, from a verified checkpoint."""
     log = logging.getLogger()
-    log.addFilter(_not_torchs_loader)  # it prints what it raises, which is for the caller to judge
+    log.addFilter(_not_torchs_loader)  # it logs errors that it also raises
     try:
         dcp_load(
             dict(into),
@@ -217,13 +217,13 @@ def prune(folder: Path, keep_last: int) -> None:
         keep.add(min(losses, key=losses.__getitem__))
     for path in found:
         if path not in keep:
-            doomed = path.with_name(f".{path.name}.removing")  # half removed is never chosen
+            doomed = path.with_name(f".{path.name}.removing")  # nobody reads a half removed one
             path.rename(doomed)
             _clear(doomed)
 
 
 def set_aside(checkpoint: Path) -> Path:
-    """Take a damaged checkpoint out of the row, under a name that nobody looks for."""
+    """Rename a damaged checkpoint, so that it is no longer found."""
     aside = checkpoint.with_name(f"{checkpoint.name}.damaged")
     _clear(aside)
     checkpoint.rename(aside)
@@ -231,7 +231,7 @@ def set_aside(checkpoint: Path) -> Path:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what a killed process left half written or half removed."""
+    """Remove checkpoints that a killed process left half written or half removed."""
     if folder.is_dir():
         for path in folder.glob(".step_*"):
             _clear(path)
@@ -255,7 +255,7 @@ def _advice(checkpoint: Path) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    """The root of a chain of exceptions in a few words."""
+    """The root cause of a chain of exceptions, in a few words."""
     if isinstance(error, CheckpointException):  # of one or more ranks
         error = next(iter(error.failures.values()))[0]
     while error.__cause__ or error.__context__:

@@ -1,4 +1,4 @@
-"""A saved model before it is used: found in its folder, then read, with whose tokens it speaks.
+"""Finds and reads saved models, with their tokenizers and data.
 
 Here are the checkpoints of our runs; `hf.read` adds exported folders. Nothing is unpickled and
 nothing from a folder is executed: weights are safetensors, all else is JSON and TOML.
@@ -33,7 +33,7 @@ from spherelm.runs.run_dir import RunDir
 
 @dataclass(frozen=True)
 class Saved(ABC):
-    """A saved model that was found but not read yet."""
+    """A saved model that was found, but whose weights have not been read yet."""
 
     kind: ClassVar[Literal["checkpoint", "export"]]
     folder: Path
@@ -41,7 +41,7 @@ class Saved(ABC):
     step: int | None = None
     val_loss: float | None = None
     data: str | None = None
-    """Fingerprint of the data that it was trained on, where that is known."""
+    """Fingerprint of its training data, if known."""
 
     @property
     def run_root(self) -> Path:
@@ -50,16 +50,16 @@ class Saved(ABC):
 
     @property
     def tokenizer_folder(self) -> Path:
-        """Where its tokenizer lies, if it has one of its own."""
+        """Where its own tokenizer is, if it has one."""
         return self.folder
 
     @abstractmethod
     def own_tokenizer(self) -> Tokenizer | None:
-        """The tokenizer that was saved with it, if one was."""
+        """The tokenizer saved with it, if any."""
 
     @abstractmethod
     def fill(self, model: Transformer) -> None:
-        """Give `model`, which has its shape and dtypes, its weights."""
+        """Load its weights into `model`, which has the same shape and dtypes."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Checkpoint(Saved):
 
     kind = "checkpoint"
     began: int | None = None
-    """The step that its run set out from, where that is known."""
+    """The step that its run began at, if known."""
 
     @property
     def run_root(self) -> Path:
@@ -90,7 +90,7 @@ class Checkpoint(Saved):
 
 def newest_checkpoint(path: Path) -> Path:
     """The newest checkpoint of the run in the folder `path`."""
-    for _ in range(5):  # a list made while one checkpoint comes and another goes may miss both
+    for _ in range(5):  # a listing may miss both a checkpoint just written and one just removed
         if (newest := checkpoints.latest(RunDir(path).checkpoints)) is not None:
             return newest
         time.sleep(0.01)
@@ -98,7 +98,7 @@ def newest_checkpoint(path: Path) -> Path:
 
 
 def find_checkpoint(folder: Path) -> Checkpoint:
-    """The checkpoint in `folder`, every file of it checked."""
+    """The checkpoint in `folder`, after checking every file of it."""
     state = checkpoints.verify(folder)
     step = records.step_number(folder / "state.json", state["step"])
     began = records.field({"began": None, **state}, "began", (int, type(None)), folder)
@@ -107,12 +107,12 @@ def find_checkpoint(folder: Path) -> Checkpoint:
 
 
 def named_tensors(model: Transformer) -> dict[str, Tensor]:
-    """The model's tensors under the names that they have in a checkpoint."""
+    """The model's tensors by their names in a checkpoint."""
     return {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
 
 
 def read_weights(saved: Saved) -> Transformer:
-    """The model with its weights, bit for bit as they were saved, on the CPU."""
+    """The model on the CPU, with its weights bit for bit as saved."""
     in_bf16 = saved.config.train.weight_storage == "bf16"
     needed = (2 if in_bf16 else 4) * count_parameters(saved.config.model).total
     require_memory(f"the model in {saved.folder}", needed, torch.device("cpu"), "use a smaller one")
@@ -126,7 +126,7 @@ def read_weights(saved: Saved) -> Transformer:
 
 
 def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
-    """The tokenizer that was named, else the one kept with the model, else the one of its data."""
+    """The tokenizer `spec`, else the one saved with the model, else that of its data."""
     own = saved.own_tokenizer()
     if spec is None:
         tokenizer = own or _tokenizer_of_data(saved)
@@ -134,7 +134,7 @@ def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
         tokenizer = load_tokenizer(spec)
         if own is not None and not same_ids(tokenizer, own):
             raise UserError(
-                f"{saved.run_root} has a tokenizer of its own, {own.name}, and {tokenizer.name} "
+                f"{saved.run_root} has its own tokenizer, {own.name}, and {tokenizer.name} "
                 "gives other ids; leave out --tokenizer"
             )
     if tokenizer.vocab_size > saved.config.model.vocab_size:
@@ -146,7 +146,7 @@ def find_tokenizer(saved: Saved, spec: str | None = None) -> Tokenizer:
 
 
 def _tokenizer_of_data(saved: Saved) -> Tokenizer:
-    """The tokenizer of the very data that it was trained on, if that is still there."""
+    """The tokenizer of its training data, if that is still there."""
     try:
         if saved.data is None:
             raise UserError("it does not say which data it was trained on")
@@ -155,17 +155,17 @@ def _tokenizer_of_data(saved: Saved) -> Tokenizer:
             raise UserError(f"{dataset.path} is not the data that it was trained on")
         return dataset.tokenizer()
     except UserError as error:
-        why = str(error).partition("; ")[0]  # what follows is the remedy of who asks for data
+        why = str(error).partition("; ")[0]  # without the remedy, which is about data
         raise UserError(
             f"no tokenizer for {saved.folder} ({why}); name one with --tokenizer"
         ) from None
 
 
 def open_own_data(saved: Saved, path: str | None = None, spec: str | None = None) -> TokenDataset:
-    """The data at `path`, or of the run: refused where its tokens are not those of the model.
+    """The data at `path`, or that of the run; refused if its tokens are not the model's.
 
-    They are if it is the very data the model was trained on, or of the same tokenizer: ids of
-    another would give a loss that means nothing.
+    It must be the data the model was trained on, or be made by the same tokenizer: with the ids of
+    another the loss would mean nothing.
     """
     run = saved.config
     own = run.data.path
@@ -188,7 +188,7 @@ def open_own_data(saved: Saved, path: str | None = None, spec: str | None = None
 
 
 def foreign_tokens(dataset: TokenDataset, tokenizer: Tokenizer) -> str | None:
-    """Who made the data's tokens, where their ids are not those of `tokenizer`."""
+    """The name of the data's tokenizer if its ids are not those of `tokenizer`, else None."""
     if dataset.tokenizer_fingerprint == tokenizer.fingerprint:
         return None
     if dataset.tokenizer_fingerprint is None:

@@ -1,10 +1,10 @@
-"""metrics.jsonl and speed.jsonl, read back: a sealed line a step.
+"""Reads metrics.jsonl and speed.jsonl: one sealed line per step.
 
-A line of metrics.jsonl has step, tokens, loss, lr and grad_norm, and where the model was evaluated
-val_loss and val_bits_per_byte, for nGPT also the mean of every alpha and scale of each layer and
-the largest deviation of any row's norm from 1; last comes its seal (see `records`). It holds
-nothing that depends on the clock: a run that was killed and resumed writes the same bytes as one
-that was not. A line that was damaged and cannot be written again says "lost" and nothing more.
+A line of metrics.jsonl has step, tokens, loss, lr and grad_norm. If the model was evaluated, it
+also has val_loss and val_bits_per_byte, and for nGPT the mean of every alpha and scale of each
+layer and the largest deviation of any row's norm from 1. Last comes its seal (see `records`).
+Nothing depends on the clock: a run that was killed and resumed writes the same bytes as one that
+was not. A line that was damaged and cannot be written again only says "lost".
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _SEALED = re.compile(rb'\{"step": (\d+),.*, "seal": "[0-9a-f]{8}"\}\n')
 
 
 class Line(NamedTuple):
-    """A line of a file of steps."""
+    """A line of metrics.jsonl or speed.jsonl."""
 
     number: int
     """From 1, as editors count."""
     step: int | None
-    """None where the line is damaged."""
+    """None if the line is damaged."""
     text: bytes
 
 
 def read_metrics(path: Path, steps: tuple[int, int] | None = None) -> list[dict[str, Any]]:
-    """The lines of a metrics.jsonl, less those that are lost; a damaged one is refused.
+    """The lines of a metrics.jsonl, without lost ones; a damaged one is an error.
 
-    A last line cut short is left out. With `steps`, the first and the last, all of them must be
-    there.
+    A last line that was cut short is left out. With `steps`, the first and the last, none of them
+    may be missing.
     """
     lines = read_lines(path)
     wrong = _out_of_place(lines)
@@ -48,17 +48,17 @@ def read_metrics(path: Path, steps: tuple[int, int] | None = None) -> list[dict[
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a file of steps, less a last one cut short; where one is sealed, all must be."""
+    """The lines of a file, without a last one cut short; if any line is sealed, all must be."""
     with or_say(f"cannot read {path}"):
         content = path.read_bytes() if path.exists() else b""
-    # What follows the last end of a line is a line that the process died in.
+    # After the last newline there can only be a line during which the process died.
     texts = [text + b"\n" for text in content.split(b"\n")[:-1]]
     sealed = any(_SEALED.fullmatch(text) for text in texts)
     return [Line(i, _step_of(text, sealed), text) for i, text in enumerate(texts, start=1)]
 
 
 def what_is_wrong(lines: Sequence[Line], first: int, last: int) -> str | None:
-    """Why there is no sound line for each of the steps `first` to `last`, in a few words."""
+    """Why some step from `first` to `last` has no sound line, in a few words; None if all do."""
     there = {line.step for line in lines}
     missing = next((step for step in range(first, last + 1) if step not in there), None)
     if missing is None:
@@ -81,11 +81,11 @@ def _out_of_place(lines: Sequence[Line]) -> str | None:
 
 
 def kept_lines(lines: Sequence[Line], first: int, last: int) -> Iterator[bytes]:
-    """The text of a line for each step; one that is damaged or missing says "lost"."""
+    """The text of each step's line; one that is damaged or missing becomes a "lost" one."""
     sound = {line.step: line.text for line in lines if line.step is not None}
     for step in range(first, last + 1):
         text = sound.get(step) or records.line({"step": step, LOST: True}).encode()
-        # Lines of a run that began before there were seals get theirs when it goes on.
+        # Lines from before there were seals get theirs when the run is resumed.
         yield text if records.seal_holds(text) else records.seal(text.decode()).encode()
 
 

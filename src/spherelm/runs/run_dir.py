@@ -1,7 +1,7 @@
 """The run directory: everything a run leaves behind, and who may write there.
 
 config.toml        the complete configuration: enough to repeat the run
-env.json           an id of its own, versions, machine, command line
+env.json           an id for this run, versions, machine, command line
 metrics.jsonl      a line for every step: the same bytes however often the run was interrupted
 speed.jsonl        seconds, tokens/s and memory: what differs from one repetition to the next
 tensorboard/       the same curves for TensorBoard
@@ -31,7 +31,7 @@ from spherelm.folders.owner import Owner
 from spherelm.folders.place import Input
 
 Resume = Literal["never", "auto", "strict"]
-"""strict: as auto, but refuse where anything is damaged instead of going on from before it."""
+"""strict: like auto, but refuses if anything is damaged instead of resuming from before it."""
 
 
 class RunDir:
@@ -50,18 +50,18 @@ class RunDir:
     @staticmethod
     def around(checkpoint: str | Path) -> Path | None:
         """The run directory that a checkpoint lies in, if `checkpoint` is one."""
-        folder = Path(os.path.realpath(checkpoint)).parent  # which a loop of links does not stop
+        folder = Path(os.path.realpath(checkpoint)).parent  # not resolve(), which fails on loops
         return folder.parent if folder.name == "checkpoints" else None
 
     def holds_a_run(self) -> bool:
         return self.config.exists()
 
     def began_by(self, launches: Iterable[str]) -> bool:
-        """Whether one of these launches (several machines have one each) began the run here.
+        """Whether one of these launches (one per machine) began the run here.
 
-        `torchrun --max-restarts` starts its processes again when one has failed, also when all it
-        did was to refuse. Only a run that this very launch began, as env.json says, is gone on with
-        then; for any other folder the flags count as they did the first time.
+        `torchrun --max-restarts` restarts its processes when one fails, even if it only refused its
+        flags. Only a run that this very launch began, according to env.json, is then resumed; with
+        any other run the flags mean what they meant the first time.
         """
         if not self.holds_a_run():
             return False
@@ -72,7 +72,7 @@ class RunDir:
         return isinstance(before, list) and any(name in before for name in launches)
 
     def read_config(self) -> RunConfig:
-        """The configuration of the run, which says all there is: nothing is left to defaults."""
+        """The configuration of the run, which is complete: no field is left to a default."""
         there = toml_values(self.config, sealed=True)
         for section in ("model", "optim", "train"):
             if section not in there:
@@ -80,21 +80,21 @@ class RunDir:
         return read_toml(self.config, RunConfig(), sealed=True)
 
     def write_config(self, config: RunConfig) -> None:
-        """Put the configuration in config.toml, unless it is what stands there."""
+        """Write the configuration to config.toml, unless it is already there."""
         text = seal_toml(to_toml(config))
         if not self.config.is_file() or self.config.read_bytes() != text.encode():
             durable.write_text(self.config, text)
 
 
 def runs_in(folder: Path) -> list[Path]:
-    """The run directories that lie in a folder, such as both of a comparison."""
+    """The run directories in a folder, such as the two of a comparison."""
     return sorted(config.parent for config in folder.glob("*/config.toml"))
 
 
 class Claim:
-    """A run directory on its way to be this run's: checked, then held until the run ends.
+    """This run's claim to its directory: checked, then held until the run ends.
 
-    Only the main process of a run calls its methods; all leave it at the end.
+    Only the main process calls the methods; all processes enter and leave it.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Claim:
             place.disown(self._owner)
 
     def check(self) -> None:
-        """Refuse a folder that is not ours to write to; nothing is written yet."""
+        """Refuse a folder that we may not write to; writes nothing itself."""
         root = self.run_dir.root
         if self.goes_on():
             place.check_apart(root, ())
@@ -125,13 +125,13 @@ class Claim:
         place.check_own(root, TRAIN)
 
     def take(self) -> bool:
-        """Hold the folder; whether it has a run to go on with."""
+        """Take hold of the folder; returns whether it has a run to resume."""
         self._owner = place.own(self.run_dir.root, TRAIN)
-        self.check()  # another process may have begun here since
+        self.check()  # another process may have begun a run here since
         return self.goes_on()
 
     def go_on(self, config: RunConfig) -> None:
-        """The run was restored, and is ours: its configuration may say more steps than before."""
+        """Sign a resumed run, and update its configuration, which may have more steps now."""
         assert self._owner is not None
         self._owner.sign(TRAIN.verb)
         self.run_dir.write_config(config)
@@ -143,7 +143,7 @@ class Claim:
         launch: Sequence[str] = (),
         init_from: Mapping[str, Any] | None = None,
     ) -> None:
-        """Start a fresh run; one that is to be replaced goes in one step.
+        """Start a fresh run; one that it replaces is swapped out in a single step.
 
         The folder `tokenizer` is copied, so that the model can be used when its data is gone;
         `launch` and `init_from` are those of `write_description`.
@@ -165,11 +165,11 @@ class Claim:
                 self._owner = place.renew(self._owner, TRAIN, fill)
             else:
                 self._owner.sign(TRAIN.verb)
-                place.remove(self._owner.folder, TRAIN)  # of a call that was killed right here
+                place.remove(self._owner.folder, TRAIN)  # leftovers of a call killed right here
                 fill(self.run_dir.root)
 
     def goes_on(self) -> bool:
-        """Whether a run is there that is to be gone on with."""
+        """Whether there is a run to resume."""
         return self.resume != "never" and not self.force and self.run_dir.holds_a_run()
 
 
@@ -179,10 +179,10 @@ def write_description(
     launch: Sequence[str] = (),
     init_from: Mapping[str, Any] | None = None,
 ) -> None:
-    """env.json and config.toml, in this order: a folder that holds a run says who began it.
+    """Write env.json, then config.toml: any folder with a run also says who began it.
 
-    `launch` names the start that makes the run (see `distributed.launcher`), `init_from` the model
-    whose weights it begins with, if they are not random (see `training.origin`).
+    `launch` names the launch that begins the run (see `distributed.launcher`), `init_from` the
+    model whose weights it begins with, if they are not random (see `training.origin`).
     """
     import numpy
     import torch
@@ -209,7 +209,7 @@ def write_description(
 
 
 def _command() -> list[str]:
-    """What was typed; `python -m spherelm`, as under torchrun, is `spherelm`."""
+    """The command line; `python -m spherelm`, as under torchrun, becomes `spherelm`."""
     program = Path(sys.argv[0])
     name = program.parent.name if program.name == "__main__.py" else program.name
     return [name, *sys.argv[1:]]

@@ -1,4 +1,4 @@
-"""What must survive a restart, as one class: `TrainState`, with `save` and `load`.
+"""`TrainState`, with `save` and `load`: everything that must survive a restart.
 
 Tensors (weights, the optimizer's moments) and a small JSON record: the step, how much data was
 consumed, and the state of the random number generators. The learning rate follows from the step.
@@ -33,14 +33,14 @@ class TrainState:
 
     run: RunConfig
     data: str
-    """The fingerprint of the data that it learns from."""
+    """The fingerprint of its training data."""
     model: Transformer
     optimizer: Optimizer
     loader: Loader
     step: int = 0
-    """Optimizer steps that have been taken."""
+    """Optimizer steps taken."""
     began: int = 0
-    """The step that the run set out from: not 0 where its model was imported."""
+    """The step that the run began at: not 0 if its model was imported."""
     val_loss: float | None = None
     """The newest validation loss, measured at step `evaluated_at`."""
     evaluated_at: int | None = None
@@ -48,7 +48,7 @@ class TrainState:
     def save(
         self, folder: Path, processes: Processes, background: bool = False
     ) -> checkpoints.Writing:
-        """Begin to write all of it to a checkpoint in `folder`."""
+        """Begin writing all of it to a checkpoint in `folder`."""
         record = {
             "config": to_dict(self.run),
             "began": self.began,
@@ -61,7 +61,7 @@ class TrainState:
         return checkpoints.Writing(folder, self.step, tensors, record, processes, background)
 
     def load(self, checkpoint: Path, record: Mapping[str, Any]) -> None:
-        """Go on from a checkpoint that was verified, and whose state.json says `record`."""
+        """Continue from a verified checkpoint, whose state.json is `record`."""
         self.step, self.began = int(record["step"]), began(record)
         tensors = self._tensors()
         if is_imported(record):
@@ -74,10 +74,10 @@ class TrainState:
         self.val_loss = record["val_loss"]
 
     def _tensors(self) -> dict[str, Tensor]:
-        """All tensors by name, those of the optimizer made if they do not exist yet.
+        """All tensors by name; the optimizer's are created if they do not exist yet.
 
         model.NAME for parameters and buffers, exp_avg.NAME and the like for the optimizer's,
-        scaling.NAME for the scales of eight-bit products.
+        scaling.NAME for the scales of FP8 products.
         """
         tensors = {f"model.{name}": t.detach() for name, t in self.model.state_dict().items()}
         tensors |= {f"scaling.{name}": t for name, t in scaling_state(self.model).items()}
@@ -90,12 +90,12 @@ def is_imported(record: Mapping[str, Any]) -> bool:
 
 
 def began(record: Mapping[str, Any]) -> int:
-    """The step that the run of a checkpoint set out from: 0, or that of an imported model."""
+    """The step that the run of a checkpoint began at: 0, or that of an imported model."""
     return int(record["step"] if is_imported(record) else record.get("began", 0))
 
 
 def _random_state() -> dict[str, str]:
-    """The generators of torch on the CPU and, where there is one, on this GPU."""
+    """The state of torch's generators, on the CPU and, if there is one, on this GPU."""
     states = {"cpu": torch.get_rng_state()}
     if torch.cuda.is_available():
         states["cuda"] = torch.cuda.get_rng_state()
@@ -103,7 +103,7 @@ def _random_state() -> dict[str, str]:
 
 
 def _set_random_state(states: Mapping[str, Any], where: object) -> None:
-    """Set the generators to what `_random_state` returned, as it was read from `where`."""
+    """Set the generators to a `_random_state`, which was read from the file `where`."""
     try:
         for name, encoded in states.items():
             state = torch.frombuffer(bytearray(base64.b64decode(encoded)), dtype=torch.uint8)

@@ -1,4 +1,4 @@
-"""What a configuration describes, built: the model, its optimizer, and a run at its start."""
+"""Builds what a configuration describes: the model, its optimizer, and the state of a new run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spherelm.training.parallel.shard import parallelize
 
 
 def build_model(run: RunConfig, device: torch.device) -> Transformer:
-    """The model of a run, freshly initialized: the same weights on every device for a seed."""
+    """The model of a run, freshly initialized; a seed gives the same weights on every device."""
     model = Transformer(
         run.model, ops=Choice(attention=run.train.attention, fp8=run.train.precision == "fp8")
     )
@@ -35,13 +35,13 @@ def build_optimizer(run: RunConfig, model: Transformer) -> build.Optimizer:
 
 
 def check_eight_bits(run: RunConfig, device: torch.device) -> None:
-    """Refuse eight-bit products where there are none, or of shapes that they do not take."""
+    """Refuse FP8 products on hardware without them, or of shapes that they do not support."""
     if run.train.precision != "fp8":
         return
     check_fp8(device, "train.precision fp8", "bf16 or fp32")
     if run.parallel.tensor > 1:
         raise UserError(
-            f"train.precision = fp8 does not go with parallel.tensor = {run.parallel.tensor}; "
+            f"train.precision = fp8 does not work with parallel.tensor = {run.parallel.tensor}; "
             "leave that at 1, or use bf16"
         )
     for name in ("d_model", "mlp_width"):
@@ -53,11 +53,11 @@ def check_eight_bits(run: RunConfig, device: torch.device) -> None:
 def build_state(
     run: RunConfig, dataset: TokenDataset, processes: Processes, origin: Origin | None = None
 ) -> TrainState:
-    """A run at its start, in this process: its share of the model, and of every batch."""
+    """The initial state of a run in this process: its share of the model and of every batch."""
     processes.at("building the model", long=True)
     prepare_torch(run.train.seed, run.train.deterministic)
     model = build_model(run, processes.device)
-    if origin is not None:  # while every process has the whole model
+    if origin is not None:  # before the model is sharded
         processes.at("reading the model to begin with", long=True)
         processes.together(lambda: origin.give_weights_(model))
     parallelize(model, run.train, processes)
@@ -77,7 +77,7 @@ def build_state(
 
 
 def check_data(run: RunConfig, dataset: TokenDataset) -> None:
-    """Refuse a data set that the model cannot learn from, or not be evaluated on."""
+    """Refuse a data set on which the model cannot be trained or evaluated."""
     for split in (dataset.train, dataset.val) if dataset.has_val else (dataset.train,):
         WindowReader(split, run.model.context, run.data.within_documents)
     if dataset.vocab_size > run.model.vocab_size:

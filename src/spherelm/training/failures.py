@@ -1,4 +1,4 @@
-"""What ends a run, in one line: a loss that is not finite, too little memory, a process lost."""
+"""Errors that end a run, as one line: a non-finite loss, too little memory, a lost process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Lost(UserError):
 
 @contextlib.contextmanager
 def explained(run: RunConfig, world_size: int) -> Iterator[None]:
-    """Memory that ran out although it seemed enough, and processes that ended, as `UserError`."""
+    """Turn errors of torch into `UserError`: memory that ran out after all, and lost processes."""
     try:
         yield
     except (RuntimeError, DistError) as error:
@@ -66,9 +66,9 @@ def diverged(
     grad_norm: float,
     last_good: Path | None,
 ) -> Diverged:
-    """The error for a step that went wrong, with the norms of weights and gradients by layer.
+    """The error for a step that diverged, with the norms of weights and gradients by layer.
 
-    All processes must ask, for each knows the norms of its own rows alone.
+    To be called by all processes, since each knows only the norms of its own rows.
     """
     number, what = (grad_norm, "norm of the gradient") if math.isfinite(loss) else (loss, "loss")
     rescue = f"last good checkpoint: {last_good}" if last_good else "no checkpoint was written"

@@ -10,14 +10,14 @@ from types import FrameType
 
 
 class StopRequest:
-    """Notes the first SIGTERM or SIGINT while active, and lets nothing end the saving after it.
+    """Notes the first SIGTERM or SIGINT while active; later ones do not interrupt the saving.
 
-    SIGTERM may come twice, from a scheduler and again from `torchrun`, which passes on what it
-    gets; so may Ctrl-C under `torchrun`. Only where one process runs alone does a second Ctrl-C end
-    it at once: that is a person who does not want to wait.
+    SIGTERM may come twice, from a scheduler and again from `torchrun`, which forwards its signals;
+    so may Ctrl-C under `torchrun`. In a run of a single process, a second Ctrl-C ends it at once:
+    somebody does not want to wait.
 
-    A run that SIGTERM has stopped, here or on another rank (`heeded`), is about to exit with 0;
-    another one must not come in between.
+    After a run was stopped by a signal, here or on another rank (`heeded`), another SIGTERM is
+    ignored, so that the process still exits with 0.
     """
 
     def __init__(self, alone: bool = True) -> None:
@@ -51,7 +51,7 @@ class StopRequest:
 
 @contextlib.contextmanager
 def hearing_again() -> Iterator[None]:
-    """SIGTERM means afterwards what it meant before: for a process that goes on after a run."""
+    """Restore the handler of SIGTERM at the end, for a process that continues after a run."""
     before = signal.getsignal(signal.SIGTERM)
     try:
         yield

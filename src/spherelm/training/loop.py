@@ -1,10 +1,10 @@
 """The training loop: one run, from a configuration to a trained model in a run directory.
 
-for each step:  lr from the schedule → loss and gradients of the micro-batches → clip
+each step:      lr from the schedule → loss and gradients of the micro-batches → clip
                 → AdamW (whose step ends on the sphere) → metrics
 now and then:   evaluate, write a checkpoint
 
-What must survive a restart is `TrainState`; how the phases follow each other, `Trainer.run_to_end`.
+`TrainState` is what must survive a restart; `Trainer.run_to_end` is the loop.
 """
 
 from __future__ import annotations
@@ -62,25 +62,26 @@ class TrainResult:
 
     step: int
     finished: bool
-    """False where a signal stopped the run early."""
+    """False if a signal stopped the run early."""
     val_loss: float | None
     checkpoint: Path | None
     stopped_by: signal.Signals | None = None
     first_step: int = field(default=0, compare=False)
-    """The step that it went on from: a run has the same end wherever it was interrupted."""
+    """The step it resumed from; not compared, since interruptions do not change a run's result."""
 
 
 @dataclass
 class Step:
-    """A step that was taken, and whose numbers are read when the next one is under way."""
+    """A step taken; its numbers are read from the device after the next step has been launched."""
 
     number: int
     lr: float
     values: Tensor
-    """(4,): loss, norm of the gradient, and how many processes wish to stop and have written."""
+    """(4,): loss, norm of the gradient, and how many processes want to stop and have written
+    their share of a checkpoint."""
     seconds: float = 0.0
     measured: Mapping[str, Any] = field(default_factory=dict)
-    """What an evaluation after the step adds to its line."""
+    """The metrics that an evaluation after the step adds."""
 
 
 def train(
@@ -96,11 +97,11 @@ def train(
 ) -> TrainResult:
     """Run `run` on `dataset` in the directory `out`, from its newest checkpoint if it resumes.
 
-    A new run begins with the weights of `init_from`, if that is given, else with random ones.
-    `notes` on the configuration are said once nothing can be refused any more.
+    A new run begins with the weights of `init_from`, or random ones. `notes` on the configuration
+    are reported once nothing can be refused any more.
 
-    A run is only gone on with under the configuration that it began with, as far as that decides
-    its numbers, and on the same data; config.toml then says what has changed, such as its steps.
+    A run resumes only on the same data, and with the configuration it began with, except for fields
+    that do not change what is learned, such as the number of steps; config.toml is then updated.
     """
     if init_from is not None:
         check_start(run, dataset, init_from)
@@ -116,8 +117,8 @@ def train(
         run_dir = RunDir(out)
         launch = sorted(set(processes.gather(this_launch())))
         if processes.restarted and processes.from_main(lambda: run_dir.began_by(launch)):
-            # torchrun starts again the run that it began. Any other would be refused, or replaced,
-            # as it was the first time.
+            # torchrun restarts the run that it began: resume it. Any other run in this folder is
+            # refused, or replaced, as it was the first time.
             resume, force = ("auto" if resume == "never" else resume), False
         inputs = [dataset.path, *((init_from.run_root,) if init_from else ())]
         with Claim(run_dir, resume=resume, force=force, inputs=inputs) as claim:
@@ -129,7 +130,7 @@ def train(
                 origin = processes.from_main(lambda: Origin.of(init_from) if init_from else None)
             processes.together(lambda: check_fits(run, processes.device, processes.world_size))
             reporter = reporter if reporter is not None and processes.is_main else Reporter()
-            goes_on = processes.from_main(claim.take)  # before the minutes that a large model takes
+            goes_on = processes.from_main(claim.take)  # before building a model takes minutes
             state = build_state(run, dataset, processes, origin)
             said = [*notes, *([f"beginning with the weights of {origin.folder}"] if origin else ())]
             if goes_on:
@@ -145,7 +146,7 @@ def train(
 
 
 class Trainer:
-    """A run under way: its state, and all that goes on beside its steps."""
+    """A run in progress: its state, its steps, and everything around them."""
 
     def __init__(
         self,
@@ -170,25 +171,25 @@ class Trainer:
         self.clock = Stopwatch()
         self.stop = StopRequest(alone=processes.world_size == 1)
         self.stopping = False
-        """Whether any process was asked to stop; all know it at the same step."""
+        """Whether any process was asked to stop; all learn it at the same step."""
         self.writing: checkpoints.Writing | None = None
-        """The checkpoint that is on its way to the disk."""
+        """The checkpoint that is being written."""
         self.saved = checkpoints.latest(run_dir.checkpoints)
-        """The one that was written last; a later step's may lie there where a run went back."""
+        """The checkpoint written last; not always that of the latest step, if the run went back."""
 
     def run_to_end(self) -> TrainResult:
         """Train until the last step, a signal, or an error; checkpoints are kept in any case.
 
-        The host runs ahead of the device: a step's numbers are read after the next one has begun,
-        but at once where an evaluation or a checkpoint waits for the device anyway.
+        The host runs ahead of the device: a step's numbers are read after the next step has begun,
+        or at once if an evaluation or a checkpoint waits for the device anyway.
         """
         state, train = self.state, self.run.train
         before: Step | None = None
         with contextlib.closing(state.loader), contextlib.closing(self.recorder), self.stop:
             while state.step < train.steps and not self.stopping:
                 step = self._take_step()
-                self._conclude(before)  # the device computes this step meanwhile
-                if self.device.type == "cpu":  # nothing to wait for: a signal costs no other step
+                self._conclude(before)  # meanwhile the device computes this step
+                if self.device.type == "cpu":  # nothing to wait for: stop without another step
                     self.stopping |= bool(step.values[2] > 0)
                 evaluates, saves = self._due(train.eval_every), self._due(train.checkpoint_every)
                 if evaluates or saves:
@@ -216,7 +217,7 @@ class Trainer:
         )
 
     def _due(self, every: int | None) -> bool:
-        """Whether what happens `every` so many steps, and after the last, happens now."""
+        """Whether something done `every` so many steps, and after the last, is due now."""
         step = self.state.step
         return step == self.run.train.steps or bool(every and step % every == 0)
 
@@ -236,7 +237,7 @@ class Trainer:
             precondition_(model)
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         shares = torch.stack((loss, squared_norm(gradients, self.processes), *self._signs()))
-        values = self.processes.sum_(shares)  # one small message a step
+        values = self.processes.sum_(shares)  # one small message per step
         values[1].sqrt_()
         if run.optim.grad_clip:
             optimizer.scale_gradients(clipping_factor(values[1], run.optim.grad_clip))
@@ -245,21 +246,21 @@ class Trainer:
         return Step(self.state.step, lr, values)
 
     def _at(self, what: str) -> None:
-        """Note where in a step we are; the first one compiles kernels, and may take its time."""
+        """Note where in a step we are; the first step compiles kernels, so it may take long."""
         step = self.state.step
         self.processes.at(f"step {step + 1}, {what}", long=step == self.first_step)
 
     def _signs(self) -> Tensor:
         """(2,): whether a signal has asked us to stop, and whether our share of a checkpoint is
-        written. They are added up, for processes must act on them at the same step."""
+        written. Summed over the processes, which must act on both at the same step."""
         stop = self.stop.signal is not None
         written = self.writing is not None and self.writing.done()
         return torch.tensor((float(stop), float(written)), device=self.device)
 
     def _accumulate_gradients(self, batch: Batch) -> Tensor:
-        """Gradients of the mean loss over the tokens of a step, a micro-batch at a time.
+        """Gradients of the mean loss over the tokens of a step, one micro-batch at a time.
 
-        Returns this process's share of that loss: the shares of all processes add up to it.
+        Returns this process's share of the mean loss: all shares add up to it.
         """
         model = self.state.model
         parts = list(micro_batches(batch, self._micro_batch_size()))
@@ -267,16 +268,16 @@ class Trainer:
         for number, part in enumerate(parts, start=1):
             self._at(f"micro-batch {number}")
             if isinstance(model, FSDPModule):
-                # Every part's gradients are reduced to our rows: whole ones would be 4 bytes a
-                # weight (25 GiB at 7B). Only the sum between groups of HSDP waits for the last.
+                # Reduce-scatter the gradients of every micro-batch: unsharded, they would take 4
+                # bytes per weight (25 GiB at 7B). Only HSDP's all-reduce waits for the last.
                 model.set_requires_all_reduce(number == len(parts))
-            # FSDP2 averages over the ranks that share a batch, each of which has 1/ranks of it.
+            # Divided by our own targets: FSDP2 averages over the ranks, which have as many each.
             total += self.passes(part, batch.targets.numel(), first=number == 1)
         agree_on_largest(model, self.processes)
         return total / (batch.targets.numel() * self.processes.world_size)
 
     def _captures_passes(self) -> bool:
-        """Sharding talks to other processes in the middle of a pass, and launches as it goes."""
+        """Only on a single GPU: a sharded pass communicates with other processes as it runs."""
         on_one_gpu = self.device.type == "cuda" and self.processes.world_size == 1
         return self.run.train.cuda_graphs and on_one_gpu
 
@@ -287,7 +288,7 @@ class Trainer:
     # ------------------------------------------------------------------ what follows from a step
 
     def _conclude(self, step: Step | None) -> None:
-        """Read the numbers of a step, if one waits, and do what they call for."""
+        """Read the numbers of a step, if one is pending, and act on them."""
         if step is None:
             return
         first = step.number == self.first_step + 1
@@ -304,7 +305,7 @@ class Trainer:
         self._record(step, loss, grad_norm)
 
     def _record(self, step: Step, loss: float, grad_norm: float) -> None:
-        """The lines of a step; speed's now and then has the seconds and memory of every process."""
+        """Record a step's metrics and speed, now and then with time and memory of all processes."""
         metrics = {
             "step": step.number,
             "tokens": step.number * self.run.tokens_per_step,
@@ -323,7 +324,7 @@ class Trainer:
     # ------------------------------------------------------------------ now and then
 
     def _measure(self) -> dict[str, Any]:
-        """What the model is worth now: validation loss, where there is such data, and factors."""
+        """Evaluate the model: validation loss, if there is validation data, and learned factors."""
         measured: dict[str, Any] = {}
         if self.dataset.has_val:
             with self.clock.paused(), in_precision(self.run.train.precision, self.device):
@@ -335,7 +336,7 @@ class Trainer:
                     self.processes.sum_over_data,
                 )
             if isinstance(self.state.model, FSDPModule):
-                # Without a backward pass FSDP2 leaves the embeddings gathered, as bfloat16 copies.
+                # Without a backward pass, FSDP2 keeps the embeddings gathered, as bfloat16 copies.
                 self.state.model.reshard()
             self.state.val_loss, self.state.evaluated_at = evaluation.loss, self.state.step
             measured["val_loss"] = evaluation.loss
@@ -360,7 +361,7 @@ class Trainer:
             yield batch
 
     def _save(self) -> None:
-        """Write a checkpoint, in the background if the configuration says so."""
+        """Write a checkpoint, in the background if configured."""
         self._name_checkpoint()
         self.processes.at(f"the checkpoint of step {self.state.step}", long=True)
         background = self.run.train.background_checkpoints
@@ -370,7 +371,7 @@ class Trainer:
             self._name_checkpoint()
 
     def _name_checkpoint(self) -> None:
-        """Give the checkpoint that is being written its name; all processes at the same step."""
+        """Finish the checkpoint being written by giving it its name; all processes at one step."""
         if self.writing is None:
             return
         writing, self.writing = self.writing, None
@@ -384,6 +385,6 @@ class Trainer:
 
 
 def micro_batches(batch: Batch, size: int) -> Iterator[Batch]:
-    """The batch in parts of at most `size` sequences."""
+    """Split a batch into parts of at most `size` sequences."""
     for first in range(0, batch.tokens.shape[0], size):
         yield Batch._make(None if t is None else t[first : first + size] for t in batch)

@@ -1,8 +1,8 @@
-"""How much memory a training step needs on each device: an estimate by counting tensors.
+"""How much memory a training step needs on each device, estimated by counting tensors.
 
-What cannot fit is refused before anything is allocated (`check_fits`). An estimate may be wrong,
-and a run that would fit must never be refused: weights, gradients and moments count whole, for
-they are exact, and of the rest only `SURE`.
+`check_fits` refuses a run that cannot fit before anything is allocated. The estimate may be wrong,
+but a run that would fit must never be refused. So weights, gradients and moments, which are exact,
+count fully, and of the rest only the share `SURE`.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 SURE = Fraction(4, 5)
-"""The part of activations, copies and logits that is taken for certain. Steps of the 0.5B models
-took 0.99 to 1.8 times the whole estimate on an H200 (docs/results/speed.md), those of eleven small
+"""The share of activations, copies and logits that counts as certain. Steps of the 0.5B models took
+0.99 to 1.8 times the whole estimate on an H200 (docs/results/speed.md), those of eleven small
 models 1.1 to 3.4 times on a CPU, where more is kept."""
 
 
@@ -33,21 +33,21 @@ class MemoryEstimate:
     weights: int
     """The master weights of this device's shard."""
     gradients: int
-    """Their gradients: those of this device's shard, also between micro-batches."""
+    """The gradients of this device's shard, which stay sharded between micro-batches."""
     optimizer: int
-    """Adam's two moments; of the matrices in blocks, where Muon moves them, one momentum."""
+    """Adam's two moments; with Muon, one momentum for the matrices of the blocks."""
     working_copy: int
-    """Weights in the precision of the products, as far as they are gathered at a time."""
+    """Weights in the precision of the products, as many as are gathered at a time."""
     activations: int
     """What blocks save for their backward pass."""
     loss: int
-    """Logits of a chunk, and the gradients of the hidden state and of the output embedding."""
+    """Logits of a chunk, and the gradients of the hidden state and the output embedding."""
     batch: int
     """Tokens and targets of this device's share of a step."""
 
     @property
     def state(self) -> int:
-        """What is held from the first step to the last."""
+        """What is held throughout the run."""
         return self.weights + self.gradients + self.optimizer
 
     @property
@@ -56,21 +56,21 @@ class MemoryEstimate:
 
     @property
     def certain(self) -> int:
-        """What a step needs at least, however wrong the estimate is."""
+        """What a step certainly needs, even if the estimate is too high."""
         return self.state + int(SURE * (self.total - self.state))
 
 
 LOGITS_CHUNK = 2**28
-"""Logits that are in memory at a time, at most, where the loss is fused (CUDA): whole rows of them,
-one at least (see `ops.triton.cross_entropy`)."""
+"""With the fused loss (CUDA), the most logits in memory at a time, rounded to whole rows, at least
+one (see `ops.triton.cross_entropy`)."""
 
 
 def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
-    """Count what one of `world_size` devices holds when the backward pass begins; of the fewest
-    that the run takes, where those are more.
+    """Count what each of `world_size` devices, or of the fewest that the run needs if that is more,
+    holds when the backward pass begins.
 
-    Everything that belongs to weights is divided over the devices that shard them; activations are
-    those of one micro-batch.
+    Weights, gradients and moments are divided by the number of shards; activations are those of one
+    micro-batch.
     """
     model, train, parallel = run.model, run.train, run.parallel
     world_size = max(world_size, parallel.tensor * parallel.replicate)
@@ -91,11 +91,11 @@ def training_memory(run: RunConfig, world_size: int = 1) -> MemoryEstimate:
     d, ways = model.d_model, parallel.tensor
     inner = (d + 2 * model.kv_heads * model.d_k + d + 3 * model.mlp_width) // ways
     per_block = 3 * d + inner
-    if train.activation_checkpointing:  # each block's input, and one block computed again
+    if train.activation_checkpointing:  # each block's input, and one block recomputed
         saved = model.n_layers * d + per_block
     else:
         saved = model.n_layers * per_block
-    if fused:  # in place of the logits comes their gradient
+    if fused:  # the gradient overwrites the logits
         logits = width * max(1, min(tokens, LOGITS_CHUNK // model.vocab_size)) * model.vocab_size
     else:
         logits = (4 + 2) * tokens * model.vocab_size
@@ -119,10 +119,10 @@ REMEDY = (
 def check_fits(
     run: RunConfig, device: torch.device, world_size: int = 1, remedy: str = REMEDY
 ) -> None:
-    """Refuse a run for whose steps, or whose weights while they are made, there is no memory.
+    """Refuse a run if there is not enough memory for its steps, or for building its model.
 
-    Every process makes the whole model in main memory and moves it to its device before it keeps
-    its share, so that much must be there as well.
+    Every process builds the whole model in main memory, and moves it to its device before it keeps
+    only its shard, so both must have room for the whole model.
     """
     import torch
 
@@ -136,8 +136,8 @@ def check_fits(
 
 
 def _gathered(run: RunConfig, matrices: int, width: int, world_size: int, casts: bool) -> int:
-    """One device casts all matrices at once. Shards are gathered two blocks at a time, and the
-    whole gradients of one block are on their way to their shards."""
+    """Bytes of cast or gathered weights. A single device casts all matrices at once; shards are
+    gathered two blocks at a time, while the full gradients of one block are being reduced."""
     if world_size == 1:
         return width * matrices if casts else 0
     embeddings = (1 if run.model.tie_embeddings else 2) * run.model.vocab_size * run.model.d_model

@@ -1,8 +1,8 @@
-"""A run that begins with the weights of a saved model, instead of random ones.
+"""Runs that begin with the weights of a saved model instead of random ones.
 
-All else of it is new: data, schedule, rate, optimizer, and the step counts from 0. The shape is the
-model's. env.json says which files the weights were, since a run that was stopped before its first
-checkpoint has to begin with them again.
+Everything else is new: data, schedule, rate, optimizer, and steps count from 0. The shape is the
+saved model's. env.json records which files held the weights, since a run that is stopped before its
+first checkpoint has to read them again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from spherelm.saved import (
 )
 
 MAY_DIFFER = ("context", "rope_base", "init_std")
-"""Fields of a model that no weight depends on; a longer context may want a larger base of RoPE."""
+"""Fields that the weights do not depend on; a longer context may need a larger RoPE base."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Origin:
     """The saved model that a run begins with."""
 
     folder: str
-    """The checkpoint or the export, not the run: that one may have a newer checkpoint later."""
+    """The checkpoint or export, not the run, which may have a newer checkpoint later."""
     checksum: str
-    """What `checksum_of` says of it."""
+    """Its `checksum_of`."""
 
     @classmethod
     def of(cls, source: Saved) -> Origin:
@@ -52,10 +52,10 @@ class Origin:
         return cls(str(folder), checksum_of(folder))
 
     def give_weights_(self, model: Transformer) -> None:
-        """Fill `model` with the weights; loading puts those on the sphere that were not on it."""
+        """Fill `model` with the weights; loading puts any that are off the sphere back on it."""
         if not os.path.isdir(self.folder) or checksum_of(Path(self.folder)) != self.checksum:
             raise UserError(
-                f"{self.folder} is not any more the model that this run begins with; "
+                f"{self.folder} is no longer the model that this run begins with; "
                 "put it back, or start over with --force"
             )
         model.load_state_dict(reading(self.folder, read_weights).state_dict())
@@ -65,10 +65,10 @@ class Origin:
 
 
 def find_start(path: str | Path, run_dir: RunDir, goes_on: bool) -> tuple[RunConfig, Saved | None]:
-    """The last configuration of the model to begin with, and the model itself.
+    """The configuration of the model to begin with, and the model itself.
 
-    Where the run in `run_dir` is gone on with, that is the run's own, and the model is not needed
-    any more; but it must have been that one.
+    If the run in `run_dir` is resumed, its own configuration, and no model: it is no longer needed,
+    but must be the one that the run began with.
     """
     if goes_on:
         check_same_origin(run_dir, path)
@@ -78,9 +78,9 @@ def find_start(path: str | Path, run_dir: RunDir, goes_on: bool) -> tuple[RunCon
 
 
 def config_after(last: RunConfig, preset: str | None = None) -> RunConfig:
-    """The settings of a run that begins with the model of another: the preset's, or that one's.
+    """The settings of a run that begins with the model of the run `last`: the preset's or `last`'s.
 
-    Shape and context are the model's in any case. Where it runs is not taken from the last run.
+    Shape and context are always the model's. Device and parallelism are not taken from `last`.
     """
     if preset is None:
         train = dataclasses.replace(last.train, device="auto")
@@ -95,9 +95,9 @@ def config_after(last: RunConfig, preset: str | None = None) -> RunConfig:
 
 
 def check_start(run: RunConfig, dataset: TokenDataset, source: Saved) -> None:
-    """Refuse a shape that is not the model's, and data that its tokenizer did not make."""
+    """Refuse a shape other than the model's, and data made by another tokenizer."""
     wanted, there = _weights_of(run.model), _weights_of(source.config.model)
-    for name in dict.fromkeys((*there, *wanted)):  # in the order in which they are described
+    for name in dict.fromkeys((*there, *wanted)):  # in the order of the fields
         if wanted.get(name) != there.get(name):
             raise UserError(
                 f"cannot start from {source.run_root} with model.{name} = {wanted.get(name)}: "
@@ -109,7 +109,7 @@ def check_start(run: RunConfig, dataset: TokenDataset, source: Saved) -> None:
         tokenizer = find_tokenizer(source)
     except UserError:
         raise UserError(
-            f"{source.run_root} has no tokenizer, and nothing else tells whether {dataset.path} "
+            f"{source.run_root} has no tokenizer, so nothing tells whether {dataset.path} "
             "holds its tokens; start from a model that has one"
         ) from None
     other = foreign_tokens(dataset, tokenizer)
@@ -123,7 +123,7 @@ def check_start(run: RunConfig, dataset: TokenDataset, source: Saved) -> None:
 
 
 def _weights_of(model: ModelConfig) -> dict[str, Any]:
-    """The fields that decide what weights a model has and what they do, none left to defaults."""
+    """The fields that determine a model's weights and what they do, with defaults filled in."""
     fields = {
         **dict(flatten(to_dict(model))),
         "n_kv_heads": model.kv_heads,
@@ -134,12 +134,12 @@ def _weights_of(model: ModelConfig) -> dict[str, Any]:
 
 
 def read_origin(run_dir: RunDir) -> Origin | None:
-    """The model that the run in a folder began with; None where it began with random weights."""
+    """The model that the run in a folder began with; None if it began with random weights."""
     record = records.read(run_dir.env).get("init_from") if run_dir.env.is_file() else None
     if record is None:
         return None
     if not isinstance(record, dict):
-        raise records.damaged(run_dir.env, "init_from is no table")
+        raise records.damaged(run_dir.env, "init_from is not a table")
     return Origin(
         records.field(record, "folder", str, run_dir.env),
         records.field(record, "checksum", str, run_dir.env),
@@ -147,21 +147,21 @@ def read_origin(run_dir: RunDir) -> Origin | None:
 
 
 def origin_of_unsaved(run_dir: RunDir) -> Origin | None:
-    """The same, of a run that has no checkpoint to go on from."""
+    """The same if the run has no checkpoint yet, else None."""
     saved = checkpoints.latest(run_dir.checkpoints) is not None
     return None if saved else read_origin(run_dir)
 
 
 def check_same_origin(run_dir: RunDir, path: str | Path) -> None:
-    """Refuse to go on with a run that began with another model than the one that is named."""
+    """Refuse to resume a run that did not begin with the model at `path`."""
     origin, root = read_origin(run_dir), run_dir.root
     if origin is None:
         raise UserError(
-            f"{root} did not begin with a model; leave out --init-from to go on with it, "
+            f"{root} did not begin with a model; leave out --init-from to continue it, "
             "or start over with another --out"
         )
     if os.path.realpath(path) not in (origin.folder, str(RunDir.around(origin.folder))):
         raise UserError(
             f"{root} began with {origin.folder}, not with {path}; leave out --init-from to "
-            "go on with it, or start over with another --out"
+            "continue it, or start over with another --out"
         )

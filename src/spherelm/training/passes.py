@@ -1,9 +1,8 @@
-"""Loss and gradients of a part of a batch; on one GPU launched as a CUDA graph.
+"""Loss and gradients of a part of a batch; on one GPU, as a CUDA graph.
 
-A pass of a 0.5B model is some two thousand launches. Where the device is done with them sooner than
-the host has launched them, as it is in eight bits, it waits; a graph is one launch. It is captured
-from a pass as it stands, after some that have compiled what there is to compile, and computes the
-same numbers.
+A pass of a 0.5B model is some two thousand launches. If the device executes them faster than the
+host launches them, as in FP8, it waits; a graph is a single launch. It is captured from an ordinary
+pass, after warm-ups that compile everything, and computes the same numbers.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from spherelm.ops.device import in_precision
 from spherelm.ops.names import Precision
 
 WARM_UPS = 2
-"""Passes of a kind before it is captured: the first compiles, and both are steps like any other."""
+"""Ordinary passes of a kind before it is captured; the first one compiles."""
 
 
 class Kind(NamedTuple):
-    """What is the same in all replays of a graph."""
+    """What all replays of a graph have in common."""
 
     shape: torch.Size
     """Of the tokens."""
     targets: int
-    """Of a whole step: the loss is their mean."""
+    """In the whole step: the loss is their mean."""
     first: bool
-    """Whether gradients begin with this pass, or are added to those of the passes before."""
+    """Whether this is the first pass of a step; later ones add to its gradients."""
 
 
 @dataclass
 class Captured:
-    """A pass as a graph, and the memory that it reads and writes."""
+    """A pass as a graph, with the tensors that it reads and writes."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch
@@ -55,18 +54,18 @@ class Passes:
     precision: Precision
     device: torch.device
     graphs: bool
-    """Whether to capture them, where they can be."""
+    """Whether to capture passes, where possible."""
     _seen: Counter[Kind] = field(default_factory=Counter)
     _captured: dict[Kind, Captured] = field(default_factory=dict)
     _gradients: list[Tensor | None] = field(default_factory=list)
-    """Where the captured passes leave gradients, parameter by parameter."""
+    """Where the captured passes leave gradients, by parameter."""
     _scales: list[Tensor] | None = None
-    """Where the captured passes read the scales of eight-bit products."""
+    """Where the captured passes read the scales of FP8 products."""
 
     def __call__(self, part: Batch, targets: int, first: bool) -> Tensor:
-        """Add the gradients of the loss of `part`, a part of a step of so many targets, to those
-        that are there; `first` expects none. Returns that loss, summed over the part's targets, in
-        a tensor that the next call may overwrite."""
+        """Add the gradients of the loss of `part`, divided by the step's `targets`, to the existing
+        ones; in the `first` part of a step there must be none. Returns the loss, summed over the
+        part's targets, in a tensor that the next call may overwrite."""
         kind = Kind(part.tokens.shape, targets, first)
         if self._to_be_captured(kind, part):
             return self._replay(part, kind)
@@ -97,7 +96,7 @@ class Passes:
         return loss.detach()
 
     def _to_be_captured(self, kind: Kind, part: Batch) -> bool:
-        """Masks of documents are made on the host, so such passes are never captured."""
+        """Passes with documents or positions never are: their masks are made on the host."""
         if not self.graphs or part.documents is not None or part.position_ids is not None:
             return False
         self._seen[kind] += 1
@@ -112,11 +111,11 @@ class Passes:
         batch = Batch(part.tokens.clone(), part.targets.clone(), None)
         graph = torch.cuda.CUDAGraph()
         pool = next((c.graph.pool() for c in self._captured.values()), None)
-        # Other threads, which read the next batch or write a checkpoint, may go on meanwhile.
+        # "thread_local": other threads may read the next batch or write a checkpoint meanwhile.
         try:
             with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
                 loss = self._run(batch, kind.targets)
-        except torch.OutOfMemoryError:  # said by those who know what a run may do about it
+        except torch.OutOfMemoryError:  # `failures.explained` has the better message
             raise
         except RuntimeError as error:
             reason = str(error).strip().partition("\n")[0]

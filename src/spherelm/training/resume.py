@@ -1,8 +1,8 @@
-"""Where a resumed run goes on, and which configuration it may have.
+"""Where a resumed run continues, and which configuration it may have.
 
-It goes on from the newest checkpoint. Where that is damaged, from the one before; where a line of
-metrics.jsonl is, from the newest recent checkpoint before that line, whose steps then write it
-again. What decides a run's numbers must stay as it was.
+It continues from the newest checkpoint, or if that is damaged, from the one before. If a line of
+metrics.jsonl is damaged, it goes back to the newest of the recent checkpoints before that line, so
+that the steps write it again. Fields that decide the run's numbers must not have changed.
 """
 
 from __future__ import annotations
@@ -48,28 +48,28 @@ MAY_CHANGE = {
     "train.tensorboard",
     "train.wandb_project",
 }
-"""Fields that say where, how often or how long, not what is learned."""
+"""Fields that say where, how often or how long, and do not change what is learned."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Where a run goes on."""
+    """The checkpoint that a run continues from."""
 
     checkpoint: Path
     state: dict[str, Any]
-    """What its state.json says."""
+    """The content of its state.json."""
     notes: tuple[str, ...]
-    """What was passed over, and why."""
+    """What was skipped, and why."""
 
 
 def restore(
     state: TrainState, dataset: TokenDataset, run_dir: RunDir, processes: Processes, strict: bool
 ) -> tuple[str, ...]:
-    """Go on from a checkpoint of `run_dir`, if there is one; returns what a person should know."""
+    """Continue from a checkpoint of `run_dir`, if there is one; returns notes for the user."""
 
     def find() -> Found | None:
-        """The checkpoint to go on from, which must be of this configuration and this data."""
-        check_same_run(run_dir.read_config(), state.run)  # also where there is no checkpoint yet
+        """The checkpoint to continue from, which must have this configuration and this data."""
+        check_same_run(run_dir.read_config(), state.run)  # even if there is no checkpoint yet
         found = find_checkpoint(run_dir, state.run.train.keep_last, strict)
         if found is not None:
             check_state(found, state.run)
@@ -85,9 +85,9 @@ def restore(
 
 
 def _other_end(found: Found, run: RunConfig) -> tuple[str, ...]:
-    """That the run ends elsewhere than it was to: meant, or because a preset was named again
+    """A note if the run now ends at another step: intended, or because the preset was given again
     without the --steps of the first time."""
-    if is_imported(found.state):  # which was to end nowhere
+    if is_imported(found.state):  # it had no last step
         return ()
     file = found.checkpoint / "state.json"
     before = from_dict(RunConfig, found.state["config"], file).train.steps
@@ -97,7 +97,7 @@ def _other_end(found: Found, run: RunConfig) -> tuple[str, ...]:
 
 
 def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | None:
-    """The checkpoint to go on from; None where there is none yet. Damaged ones are set aside.
+    """The checkpoint to continue from; None if there is none yet. Damaged ones are set aside.
 
     With `strict`, anything damaged is refused instead.
     """
@@ -106,10 +106,10 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
     lines = read_lines(run_dir.metrics)
     damaged: dict[Path, str] = {}
     sound: list[tuple[Path, dict[str, Any], str | None]] = []
-    """Newest first, each with what is wrong with the metrics up to it, if anything is."""
+    """Newest first, each with what is wrong with the metrics up to it, if anything."""
     for path in reversed(there):
         if sound and (sound[-1][2] is None or path not in there[-keep_last:]):
-            break  # all is well, or this one is kept for its loss: too far back for a line's sake
+            break  # all is well, or this one, kept for its loss, is too far back to repair a line
         try:
             state = checkpoints.verify(path)
         except records.Damaged as error:
@@ -128,7 +128,7 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
         return None
     notes = [f"{said}; now {checkpoints.set_aside(path).name}" for path, said in damaged.items()]
     newest, last = sound[0], sound[-1]
-    if last[2] is not None:  # no step can write the line again; the recorder says so
+    if last[2] is not None:  # going back cannot repair the line; the recorder says so
         return Found(newest[0], newest[1], tuple(notes))
     if last is not newest:
         back = f"going back to {last[0].name} to write it again"
@@ -137,7 +137,7 @@ def find_checkpoint(run_dir: RunDir, keep_last: int, strict: bool) -> Found | No
 
 
 def check_state(found: Found, run: RunConfig) -> None:
-    """Refuse a checkpoint of another configuration, or one beyond the end of the run."""
+    """Refuse a checkpoint with another configuration, or one beyond the end of the run."""
     file = found.checkpoint / "state.json"
     written = from_dict(RunConfig, records.field(found.state, "config", dict, file), file)
     if not is_imported(found.state):
@@ -154,7 +154,7 @@ def check_state(found: Found, run: RunConfig) -> None:
 
 
 def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> None:
-    """Refuse other data than before; an imported model takes any that its tokenizer made."""
+    """Refuse other data than before; an imported model accepts any made by its tokenizer."""
     if not is_imported(found.state):
         if found.state.get("data") != dataset.fingerprint:
             raise UserError(
@@ -171,13 +171,13 @@ def check_same_data(found: Found, run_dir: RunDir, dataset: TokenDataset) -> Non
 
 
 def check_same_run(before: RunConfig, now: RunConfig) -> None:
-    """Refuse to resume with a configuration that would be another run."""
+    """Refuse to resume with a configuration that would make it another run."""
     old, new = dict(flatten(to_dict(before))), dict(flatten(to_dict(now)))
     other_data = before.data.path != now.data.path
     for field in old | new:  # model.arch first: much else follows from it
         if field not in MAY_CHANGE and old.get(field) != new.get(field):
             given, remedy = str(new.get(field, "unset")), "leave it as it was"
-            if field == "model.vocab_size" and other_data:  # which nobody gave: the data did
+            if field == "model.vocab_size" and other_data:  # set by the data, not by the user
                 given += f", that of {now.data.path or 'the built-in corpus'}"
                 remedy = "give the same --data"
             raise UserError(

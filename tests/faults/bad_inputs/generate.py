@@ -30,6 +30,6 @@ ROWS = (
     row(f"{GENERATE} --min-p 2", says="--min-p must be"),
     row(f"{GENERATE} --repetition-penalty 0", says="--repetition-penalty must be"),
     row("generate", "run without tokenizer", says="name one with --tokenizer"),
-    row("generate run --tokenizer bpe/tokenizer", says="has a tokenizer of its own"),
+    row("generate run --tokenizer bpe/tokenizer", says="has its own tokenizer"),
     row(f"{GENERATE} --max-new-tokens {2**50}", says="GiB"),
 )

@@ -1,8 +1,8 @@
-"""Products of eight-bit numbers: the operations that `train.precision = "fp8"` computes with.
+"""FP8 products: the operations that `train.precision = "fp8"` computes with.
 
 held       matrices and scales that a part of a model keeps for its products
-casts      rounding, and products of what was rounded
-products   the operations of a block made of them, plain and fused with our kernels
+casts      rounding to FP8, and products of rounded operands
+products   the operations of a block made of these, plain and fused with our kernels
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from spherelm.ops.interface import Operand, Operations
 
 
 def with_fp8(plain: Operations, lerp: bool) -> Operations:
-    """`plain` with products of blocks in eight bits; fused with its kernels where they are ours.
+    """`plain` with the products of blocks in FP8, and fused with them if `plain` is our kernels.
 
-    Only the update by linear interpolation has a kernel to be fused with.
+    Fusing needs the lerp update: the others have no kernel.
     """
 
     def operand(
@@ -29,12 +29,12 @@ def with_fp8(plain: Operations, lerp: bool) -> Operations:
         factors: tuple[Tensor, Tensor] | None = None,
         held: Product | None = None,
     ) -> Operand:
-        if held is None:  # not a product of a block, such as attention to another sequence
+        if held is None:  # not one of a block's own products: for example, cross-attention's
             return plain.operand(*matrices, factors=factors)
         return Operand8(matrices, factors, held)
 
     def where_rounded(ours: Callable[..., Any], theirs: Callable[..., Any]) -> Callable[..., Any]:
-        """`ours` for matrices that are held, `theirs` for all others."""
+        """`ours` for matrices held in FP8, `theirs` for all others."""
 
         def run(x: Any, W: Operand, *rest: Any, **named: Any) -> Any:
             return (ours if isinstance(W, Operand8) else theirs)(x, W, *rest, **named)

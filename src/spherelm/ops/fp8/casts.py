@@ -1,9 +1,9 @@
-"""Rounding to eight bits, and products of what was rounded: plain, and as operators with kernels.
+"""Rounding to FP8, and products of rounded operands: plain, and as operators with kernels.
 
-`fused` asks for the kernels of `ops.triton`. Where there is no GPU a product is simulated: such
-numbers are exact in float32, and so are their products; sums are float32 as a GPU's are.
+`fused` asks for the kernels of `ops.triton`. Without a GPU a product is simulated: FP8 numbers and
+the products of two are exact in float32, and sums are in float32 as on a GPU.
 
-Shapes: N tokens, N' filled up with zeros to a multiple of 16, for sums over tokens.
+Shapes: N tokens, N' padded with zeros to a multiple of 16, for sums over tokens.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -21,7 +21,7 @@ from spherelm.ops.fp8.held import GRADIENT, INPUT, MATRIX, Product
 from spherelm.ops.fp8.operator import operator
 
 Watch = Callable[[Tensor, Tensor, int], None]
-"""Sees an operand of a product in eight bits, the inverse scales of its part, and its slot."""
+"""Called with an FP8 operand of a product, the inverse scales of its part, and its slot."""
 _WATCHERS: list[Watch] = []
 
 
@@ -43,9 +43,9 @@ def turned_plainly(x8: Tensor) -> Tensor:
 
 
 def cast(x: Tensor, product: Product, operand: int, fused: bool) -> tuple[Tensor, Tensor]:
-    """An operand of a product in eight bits, and transposed: (N, C) -> (N, C), (C, N')
+    """An operand of a product in FP8, and transposed: (N, C) -> (N, C), (C, N')
 
-    GPT's inputs and all gradients leave their largest number behind.
+    Also records the largest number of GPT's inputs and of all gradients, for the next scale.
     """
     gradient = operand == GRADIENT
     sees = gradient or not product.sphere
@@ -101,9 +101,9 @@ def _product_like(a, b, inverse, slot_a, slot_b, dtype, fast):
 def multiply(
     a: Tensor, b: Tensor, inverse: Tensor, slot_a: int, slot_b: int, dtype: torch.dtype, fast: bool
 ) -> Tensor:
-    """a bᵀ in `dtype`, both scales taken back: (N, K), (M, K) -> (N, M)
+    """a bᵀ in `dtype`, with both scales undone: (N, K), (M, K) -> (N, M)
 
-    `fast` sums in fewer bits, as is enough for sums over d_model.
+    `fast` accumulates in fewer bits, which is enough for sums over d_model.
     """
     if _WATCHERS:
         for watch in _WATCHERS:
@@ -120,7 +120,7 @@ def multiply(
 
 
 def forward_product(x8: Tensor, product: Product, dtype: torch.dtype, out: bool) -> Tensor:
-    """What a product gives: x Wᵀ where it goes in, x W where it comes out."""
+    """x Wᵀ for matrices applied to h, x W for an `out`put matrix."""
     slot, matrix = product.slot, product.turned if out else product.matrix
     return multiply(x8, matrix, product.inverse, slot + INPUT, slot + MATRIX, dtype, True)
 
@@ -129,7 +129,7 @@ def backward_products(
     x8_turned: Tensor, grad8: Tensor, grad8_turned: Tensor, product: Product, dtype: torch.dtype,
     out: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """The gradients of the input, in `dtype`, and of the matrices as one, in float32."""
+    """The gradients of the input, in `dtype`, and of the packed matrices, in float32."""
     slot, inverse = product.slot, product.inverse
     matrix = product.matrix if out else product.turned
     grad_x = multiply(grad8, matrix, inverse, slot + GRADIENT, slot + MATRIX, dtype, False)

@@ -1,7 +1,6 @@
-"""The operators that compute and round in one pass, for torch.compile: `ops.triton.fp8_*` inside.
+"""Operators that compute and round in one pass: `ops.triton.fp8_*`, for torch.compile.
 
-They write the largest numbers they meet into `amax` (see `held.Product`), and leave what they are
-given otherwise as it is.
+They write the largest numbers they see into `amax` (see `held.Product`), and change no other input.
 """
 
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, no-untyped-call"
@@ -89,7 +88,7 @@ def update_backward(
     h: Tensor, y: Tensor, alpha: Tensor, grad: Tensor, more: Tensor | None, scale: Tensor,
     amax: Tensor, slot: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of h, of y in eight bits, and of alpha, float32."""
+    """The gradients of h, of y in FP8, and of alpha, float32."""
     return fp8_residual.residual_backward(
         h.contiguous(), y, alpha.contiguous(), grad.contiguous(),
         None if more is None else more.contiguous(), scale[slot], amax[slot], E5M2,

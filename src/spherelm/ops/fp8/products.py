@@ -1,18 +1,18 @@
-"""The products of a block in eight bits, with their derivatives.
+"""The products of a block in FP8, with their derivatives.
 
     forward             y  = x W           input and matrices in e4m3
-    gradient of x       dx = dy Wᵀ         dy in e5m2: less exact, but it spans 2^32
+    gradient of x       dx = dy Wᵀ         dy in e5m2: less precise, but it spans 2^32
     gradient of W       dW = xᵀ dy         in float32
 
-Plainly, each product is `_Multiply`: it rounds what it is given, whoever made it. Fused, what makes
-an operand rounds it as well, and three products are joined with what stands around them:
+In `Plain`, each product is a `_Multiply`, which rounds its own operands. In `Fused`, operands are
+rounded by the kernel that produces them, so three products are fused with their neighbours:
 
-    _QKV         the product, RoPE and the norms of q and k; their derivative gives eight bits
-    _SwiGLU      the product and SwiGLU, whose result exists in eight bits alone; so its gradient
-    _Update      the product and nGPT's update, whose derivative gives dy in eight bits
+    _QKV         the product, RoPE and the norms of q and k; their backward produces FP8
+    _SwiGLU      the product and SwiGLU, whose result and gradient exist only in FP8
+    _Update      the product and nGPT's update, whose backward produces dy in FP8
 
-Eight-bit tensors pass between them as plain bytes, since autograd must not take them for something
-to derive; what it follows instead is a `carrier` of the right shape, whose numbers no one reads.
+FP8 tensors pass between them as plain bytes, which autograd does not differentiate; it follows a
+`carrier` of the right shape instead, whose numbers nobody reads.
 
 Shapes: N = B·T tokens, D d_model, F d_mlp, H heads, G heads of k and v, K head dimension.
 """
@@ -34,7 +34,8 @@ from spherelm.ops.reference import first_derivative
 
 
 class Operand8(NamedTuple):
-    """The matrices of a product: as autograd knows them, their factors, and rounded."""
+    """The matrices of a product: the parameters, for autograd; their factors; and the rounded
+    ones."""
 
     matrices: tuple[Tensor, ...]
     factors: tuple[Tensor, Tensor] | None
@@ -42,7 +43,7 @@ class Operand8(NamedTuple):
 
 
 class Rounded(NamedTuple):
-    """The input of a product that its maker has rounded already."""
+    """The input of a product, already rounded by the operation that made it."""
 
     carrier: Tensor
     bits: Tensor
@@ -50,7 +51,7 @@ class Rounded(NamedTuple):
 
 
 class Later(NamedTuple):
-    """A product that waits for the update which takes its result."""
+    """A deferred product, computed by the update that takes its result."""
 
     x: Tensor | Rounded
     W: Operand8
@@ -60,7 +61,7 @@ class Later(NamedTuple):
 
 
 class Fork(NamedTuple):
-    """A hidden state that an update and a product read: gradients come back from each apart."""
+    """A hidden state read by an update and a product, which return its gradient separately."""
 
     stream: Tensor
     to_product: Tensor
@@ -79,7 +80,7 @@ def _gradients_of(matrices: tuple[Tensor, ...], packed: Tensor) -> list[Tensor]:
 
 
 class _Multiply(Function):
-    """x Wᵀ, or x W where it comes `out`.  x: (N, C)"""
+    """x Wᵀ, or x W for an `out`put matrix.  x: (N, C)"""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, out: bool, fused: bool, *rest: Any) -> Tensor:
@@ -102,14 +103,14 @@ class _Multiply(Function):
 
 
 def multiply(x: Tensor, W: Operand8, out: bool, fused: bool) -> Tensor:
-    """A product alone.  x: (..., C) -> (..., M)"""
+    """A product on its own.  x: (..., C) -> (..., M)"""
     rows = x.reshape(-1, x.shape[-1])
     y: Tensor = _Multiply.apply(rows, out, fused, *W.product, *W.matrices)
     return y.view(*x.shape[:-1], y.shape[-1])
 
 
 class Plain:
-    """The operations with products in eight bits around the reference's others."""
+    """FP8 products, with the reference's operations around them."""
 
     @staticmethod
     def linear(x: Tensor, W: Any) -> Tensor:
@@ -133,7 +134,7 @@ class Plain:
 
 
 class _QKV(Function):
-    """q, k and v as attention wants them.  h: (B, T, D)"""
+    """q, k and v, ready for attention.  h: (B, T, D)"""
 
     @staticmethod
     def forward(
@@ -189,7 +190,7 @@ class _SwiGLU(Function):
         product, matrices = Product(*rest[: len(Product._fields)]), rest[len(Product._fields) :]
         bits, turned = cast(h, product, INPUT, True)
         packed = forward_product(bits, product, h.dtype, False)
-        # Its result is the input of the product that comes out.
+        # Its result is the input of the output product, W_oMLP's.
         a, a_turned = swiglu(
             packed, s_u, s_nu, product.scale, product.amax, 3 + INPUT, not product.sphere
         )
@@ -219,7 +220,7 @@ class _SwiGLU(Function):
 
 
 class _Update(Function):
-    """nGPT's update of h towards x W; twice the same where it is read twice.  h: (N, D)"""
+    """nGPT's update of h towards x W; returned twice if it is read twice (`Fork`).  h: (N, D)"""
 
     @staticmethod
     def forward(
@@ -258,7 +259,7 @@ class _Update(Function):
 
 
 class Fused:
-    """The operations with products in eight bits between our kernels."""
+    """FP8 products, fused with our kernels."""
 
     @staticmethod
     def linear(x: Tensor | Rounded, W: Any) -> Any:
@@ -299,7 +300,7 @@ class Fused:
 
 
 class _MultiplyRounded(Function):
-    """x W of an input that is rounded already: GPT's W_oMLP.  x: (N, F)"""
+    """x W for an input that is already rounded: GPT's W_oMLP.  x: (N, F)"""
 
     @staticmethod
     def forward(ctx: Any, carrier: Tensor, bits: Tensor, turned: Tensor, *rest: Any) -> Tensor:

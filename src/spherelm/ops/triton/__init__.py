@@ -1,6 +1,6 @@
-"""The operations as Triton kernels, a file each, and the products between them.
+"""The operations as Triton kernels, one file each, and the products between them.
 
-Matrices of one product are packed into one, in the dtype of products (autocast's where it is on).
+The matrices of one product are packed into one, in the dtype of products (autocast's if it is on).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["add_rms_norm", "argmax", "branch_rms_norm", "residual_lerp", "rms_no
 def operand(
     *matrices: Tensor, factors: tuple[Tensor, Tensor] | None = None, held: object = None
 ) -> Operand:
-    """The matrices of a product as one; several at once in the dtype of products."""
+    """The matrices of a product, packed into one; several are cast to the dtype of products."""
     one = packed.operand(*matrices, factors=factors)
     return one if len(matrices) == 1 else _in_product_dtype(one)
 
@@ -41,7 +41,7 @@ def project_qkv(
     qk_norm: bool,
     factors_on_q: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What `interface.ProjectQKV` says; both factors are on q in any case."""
+    """See `interface.ProjectQKV`; q always takes both factors."""
     return qk.project_qkv(_in_product_dtype(h), W, rope.flatten(1, -2), s_qk, kv_heads, qk_norm)
 
 
@@ -54,12 +54,12 @@ def project_swiglu(h: Tensor, W: Operand) -> Tensor:
 def linear_cross_entropy(
     h: Tensor, E_output: Tensor, s_z: Tensor | None, targets: Tensor, reduction: str
 ) -> Tensor:
-    """What `interface.Loss` says, in chunks of tokens."""
+    """See `interface.Loss`; computed in chunks of tokens."""
     return _linear_cross_entropy(_in_product_dtype(h), E_output, s_z, targets, reduction)
 
 
 def _in_product_dtype(x: Tensor) -> Tensor:
-    """x in the dtype of matrix products: autocast's where it is on."""
+    """x in the dtype of matrix products: autocast's if it is on."""
     device = x.device.type
     if torch.is_autocast_enabled(device):
         return x.to(torch.get_autocast_dtype(device))

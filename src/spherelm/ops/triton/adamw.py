@@ -1,10 +1,10 @@
-"""One step of AdamW for many tensors in one launch, its rows put back on the sphere in passing.
+"""One step of AdamW for many tensors in one launch, retraction to the sphere included.
 
     g ← factor · g      m ← β₁ m + (1−β₁) g        v ← β₂ v + (1−β₂) g²
     p ← p (1 − lr·wd) − lr/(1−β₁ᵗ) · m / (sqrt(v/(1−β₂ᵗ)) + ε)        p ← Norm(p) on the sphere
 
-A row of every tensor is read and written once: 28 bytes a parameter in float32, where clipping and
-retraction of their own would add 20. Programs find their tensor in a table of addresses.
+Every row is read and written once: 28 bytes per parameter in float32; separate passes for clipping
+and retraction would add 20. Programs find their tensor in a table of addresses.
 """
 
 # Triton functions have no types a checker knows.
@@ -28,7 +28,7 @@ _EPS = tl.constexpr(NORM_EPS)
 _ROWS = tl.constexpr(4)
 """Rows that one program updates."""
 _VECTOR_ROW = 1024
-"""A vector is cut into rows of this length."""
+"""Vectors are updated as rows of this length."""
 
 
 class Entry(NamedTuple):
@@ -65,8 +65,8 @@ def adamw_kernel(
     for row in range(first_row, first_row + _ROWS):
         start = tl.cast(row, tl.int64) * D
         at = start + columns
-        # A condition that holds for a whole row leaves loads of 16 bytes; the last row of a vector
-        # may be short.
+        # One condition for the whole row keeps loads of 16 bytes; only the last row of a vector may
+        # be short.
         mask = (columns < D) & ((at if VECTORS else start) < size)
         g = tl.load(grad_ptr + at, mask=mask, other=0.0).to(tl.float32) * factor
         p = tl.load(p_ptr + at, mask=mask, other=0.0).to(tl.float32) * decay
@@ -120,9 +120,9 @@ def adamw_(
     step: int,
     factor: Tensor | None = None,
 ) -> None:
-    """What `reference_adamw.adamw_` says: entries of (p, gradient, m, v), updated in place.
+    """See `reference_adamw.adamw_`: entries of (p, gradient, m, v), updated in place.
 
-    `step` counts from 1; `factor`, one float32 on the device, multiplies the gradients.
+    `step` counts from 1; `factor`, a float32 scalar on the device, multiplies the gradients.
     """
     entries = [Entry(*(x.contiguous() for x in entry)) for entry in tensors]
     if factor is None:

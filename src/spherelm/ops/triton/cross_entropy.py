@@ -1,13 +1,13 @@
-"""Cross-entropy of a linear layer without its logits: chunks of tokens, gradients on the way.
+"""Cross-entropy of a linear layer in chunks of tokens, with gradients computed in the forward.
 
-The logits z = (E_output · s_z) h of a chunk are made, replaced by dL/dz = softmax(z) − onehot in
-place, multiplied into the gradients of h and of the folded matrix Ê = s_z · E_output, and
-forgotten: at most `_CHUNK_LOGITS` logits exist at a time instead of B·T·V, and none is made twice.
-dÊ is accumulated in float32, and gives both gradients of the fold exactly:
+The logits z = (E_output · s_z) h of a chunk are computed, replaced in place by dL/dz = softmax(z) −
+onehot, multiplied into the gradients of h and of the folded matrix Ê = s_z · E_output, and freed:
+at most `_CHUNK_LOGITS` logits exist at a time instead of B·T·V, and none is computed twice. dÊ is
+accumulated in float32, and gives both gradients of the fold exactly:
 
     dE_output = s_z dÊ        ds_z = Σ_d E_output dÊ
 
-The gradients are those of the sum over tokens; the backward multiplies them by what comes in.
+These are the gradients of the sum over tokens; the backward multiplies them by the incoming one.
 
 Shapes: N = B·T rows, D d_model, V vocabulary.
 """
@@ -37,20 +37,20 @@ def cross_entropy_kernel(
     logits_ptr, targets_ptr, loss_ptr, V, ignore_index,
     GRADIENT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The loss of one row, and dL/dz over its logits, whose second reading is from the cache."""
+    """The loss of one row, and dL/dz in place of its logits, which are then still in the cache."""
     row = tl.program_id(0).to(tl.int64)
     target = tl.load(targets_ptr + row)
     counts = target != ignore_index
     z_ptr = logits_ptr + row * V
 
-    # Maximum and sum of exponentials in one reading; each lane keeps its own, joined at the end.
+    # Maximum and sum of exponentials in one pass; each lane keeps its own, merged at the end.
     largest = tl.full((BLOCK,), -1e30, tl.float32)  # finite: ∞ − ∞ would be NaN
     total = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, V, BLOCK):
         columns = start + tl.arange(0, BLOCK)
         mask = columns < V
         z = tl.load(z_ptr + columns, mask=mask, other=-1e30).to(tl.float32)
-        above = z > largest  # one exponential, whichever is the larger
+        above = z > largest  # a single exponential serves both cases
         e = tl.exp(-tl.abs(z - largest))
         total = tl.where(above, total * e + 1, total + tl.where(mask, e, 0.0))
         largest = tl.maximum(largest, z)
@@ -76,7 +76,7 @@ def scale_rows_kernel(
     ROW_FACTOR: tl.constexpr, FACTOR: tl.constexpr, DOT: tl.constexpr,
     ROWS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """out = x · row_factor · factor, dot = (x · other) factor; each factor where it is given."""
+    """out = x · row_factor · factor, dot = (x · other) factor; each factor is optional."""
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     columns = tl.arange(0, BLOCK)
     mask = (row < rows)[:, None] & (columns < D)[None, :]
@@ -118,7 +118,7 @@ def _scale_rows(
 
 
 def _add_product_(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
-    """total += a @ b in float32, whatever the precision of a and b; the first overwrites it."""
+    """total += a @ b in float32, whatever the dtype of a and b; the `first` overwrites total."""
     beta = 0 if first else 1
     if a.is_cuda and a.dtype != torch.float32:
         torch.addmm(total, a, b, beta=beta, out_dtype=torch.float32, out=total)
@@ -130,7 +130,7 @@ def _add_product_(total: Tensor, a: Tensor, b: Tensor, first: bool) -> None:
 def summed_loss(
     h: Tensor, E_output: Tensor, s_z: Tensor | None, targets: Tensor, with_gradients: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The summed loss, and its gradients: of h, and of Ê in float32 (empty where not asked)."""
+    """The summed loss, and its gradients: of h, and of Ê in float32 (empty if not asked for)."""
     N, V = h.shape[0], E_output.shape[0]
     folded = E_output.to(h.dtype) if s_z is None else _scale_rows(E_output, h.dtype, s_z)[0]
     losses = torch.empty(N, dtype=torch.float32, device=h.device)
@@ -202,7 +202,7 @@ summed_loss.register_autograd(_backward, setup_context=_setup_context)
 def linear_cross_entropy(
     h: Tensor, E_output: Tensor, s_z: Tensor | None, targets: Tensor, reduction: str
 ) -> Tensor:
-    """What `reference.linear_cross_entropy` says, in chunks."""
+    """See `reference.linear_cross_entropy`; computed in chunks."""
     with_gradients = torch.is_grad_enabled() and any(
         x is not None and x.requires_grad for x in (h, E_output, s_z)
     )

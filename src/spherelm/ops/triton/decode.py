@@ -1,9 +1,8 @@
 """The Triton kernels of `fused`: what each of the five of a block computes.
 
-Where the device can (Hopper and later), a kernel is started before the one it follows has ended
-(programmatic dependent launch, EARLY): it asks for its weights at once, and waits, in `gdc_wait`,
-only before it reads what the kernels before it have written. So weights are on their way all the
-time.
+On Hopper and later, a kernel starts before the previous one has ended (programmatic dependent
+launch, EARLY): it loads its weights at once, and waits, in `gdc_wait`, only before it reads what
+earlier kernels wrote. So the memory is never idle.
 """
 
 # Triton functions have no types a checker knows.
@@ -21,14 +20,14 @@ _RMS_EPS = tl.constexpr(RMS_NORM_EPS)
 
 @triton.jit
 def _let_next_start_and_wait():
-    """The next kernel may start; this one goes on when those before it are done."""
+    """Let the next kernel start; continue when the earlier ones are done."""
     tl.extra.cuda.gdc_launch_dependents()
     tl.extra.cuda.gdc_wait()
 
 
 @triton.jit
 def _rows_of(W_ptr, first, rows, cols, n_rows, D):
-    """Rows `first + rows` of a matrix; 0 beyond the n_rows of it that count."""
+    """Rows `first + rows` of a matrix; 0 where `rows` is n_rows or more."""
     mask = (rows < n_rows)[:, None] & (cols < D)[None, :]
     here = W_ptr + (first + rows)[:, None].to(tl.int64) * D + cols[None, :]
     return tl.load(here, mask=mask, other=0.0)
@@ -44,10 +43,10 @@ def _stream(
     token_ptr, E_ptr, h_ptr, y_ptr, vector, D, cols, mask,
     FIRST: tl.constexpr, NGPT: tl.constexpr,
 ):  # fmt: skip
-    """The stream after the update, and what the next product reads of it: (D,) each.
+    """The hidden state after the update, and what the next product reads of it: (D,) each.
 
     nGPT: Norm(h + α (Norm(y) − h)), vector = α.  GPT: h + y and its RMSNorm, vector = the gain.
-    The first block has no update before it: its stream is the token's embedding.
+    The first block has no update before it: its hidden state is the token's embedding.
     """
     if FIRST:
         token = tl.load(token_ptr)
@@ -68,11 +67,11 @@ def project_kernel(
     FIRST: tl.constexpr, NGPT: tl.constexpr, GATED: tl.constexpr, ROWS: tl.constexpr, BLOCK:
     tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """The update of the stream, and a product with it; GATED: u · SiLU(ν) of W_u over W_ν."""
+    """The update of h, and a product with it; GATED: u · SiLU(ν), with W_u and W_ν stacked in W."""
     rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     cols = tl.arange(0, BLOCK)
     mask = cols < D
-    W = _rows_of(W_ptr, 0, rows, cols, n_rows, D)  # asked for first: the longest way
+    W = _rows_of(W_ptr, 0, rows, cols, n_rows, D)  # first, since it takes longest
     if GATED:
         W_nu = _rows_of(W_ptr, n_rows, rows, cols, n_rows, D)
     vector = tl.load(vector_ptr + cols, mask=mask, other=0.0).to(tl.float32)
@@ -185,7 +184,7 @@ def attention_kernel(
         score = tl.sum(k1.to(tl.float32) * q1[None, :] + k2.to(tl.float32) * q2[None, :], axis=1)
         score = tl.where(t < position, score, -float("inf"))
         highest = tl.maximum(best, tl.max(score))
-        # Where nothing has been seen yet there is no scale to change, and -inf − -inf is NaN.
+        # -inf − -inf would be NaN while no key has been seen.
         reference = tl.where(highest == -float("inf"), 0.0, highest)
         shrink = tl.exp(best - reference)
         weight = tl.exp(score - reference)
@@ -194,7 +193,7 @@ def attention_kernel(
         sum2 = sum2 * shrink + tl.sum(weight[:, None] * v2.to(tl.float32), axis=0)
         best = highest
         t += POSITIONS
-        within = mask & (tl.max(t) < (part + 1) * size)  # the last round has nothing to fetch
+        within = mask & (tl.max(t) < (part + 1) * size)  # nothing to prefetch in the last round
         k1, k2 = _entries(keys_ptr, t, position, i, within, D_K)
         v1, v2 = _entries(values_ptr, t, position, i, within, D_K)
 

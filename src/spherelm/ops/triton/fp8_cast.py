@@ -1,14 +1,14 @@
-"""Numbers rounded to eight bits, written both ways round: as they lie, and transposed.
+"""Rounding to FP8, written in both orders: as given, and transposed.
 
-Hopper's product of eight-bit numbers wants both operands contiguous along the summed dimension. A
-product's forward sums over columns, its gradient of weights over tokens: every operand is needed in
-both orders, which together take the bytes of one in bfloat16.
+Hopper's FP8 product wants both operands contiguous along the summed dimension. A product's forward
+sums over columns, its weight gradient over tokens, so every operand is needed in both orders, which
+together take as many bytes as one in bfloat16.
 
-Each number is multiplied by a scale, clamped to what the format holds, and rounded to nearest. The
-largest magnitude before that goes to `amax`, where somebody keeps it for the next scale.
+Each number is multiplied by a scale, clamped to the range of the format, and rounded to nearest.
+`amax`, if given, takes the largest magnitude before scaling, for the next scale.
 
-Shapes: R rows, C columns; a transposed copy has its rows filled up with zeros to a multiple of 16,
-as products along them want it.
+Shapes: R rows, C columns; rows of a transposed copy are padded with zeros to a multiple of 16, as
+products along them need.
 """
 
 # Triton functions have no types a checker knows.
@@ -28,16 +28,16 @@ from spherelm.ops.eight_bits import LARGEST
 from spherelm.ops.triton.tiles import load_tile, store_tile, to_device
 
 _ROWS, _COLUMNS, _GROUP, _WARPS = 128, 64, 8, 4
-"""The tile of a program: 128 rows are a line of 128 bytes of the transposed copy, and 8 tiles below
-each other, which are worked on before those beside them, 1 KiB."""
+"""The tile of a program: 128 rows are 128 contiguous bytes of the transposed copy. Programs go down
+8 tiles, 1 KiB of it, before they go to the next column of tiles."""
 _TABLE = tl.constexpr(7)
-"""Numbers that describe a matrix: four addresses and three sizes."""
+"""How many numbers describe a matrix in the table: four addresses and three sizes."""
 _DTYPES = {torch.float32: tl.float32, torch.bfloat16: tl.bfloat16}
 _TURN_ROWS, _TURN_COLUMNS, _TURN_WARPS = 128, 128, 8
 
 
 def as_bytes(x: Tensor) -> Tensor:
-    """Eight-bit numbers as kernels write them."""
+    """FP8 numbers as bytes, the form in which kernels write them."""
     return x.view(torch.uint8)
 
 
@@ -59,10 +59,10 @@ _ON_GPU = tl.constexpr(not triton.knobs.runtime.interpret)
 
 @triton.jit
 def rounded(x, LARGEST: tl.constexpr):
-    """x in eight bits, as bytes; what is too large becomes the largest number.
+    """x in FP8, as bytes; numbers that are too large become the largest of the format.
 
-    By the hardware's instruction, four numbers at a time: Triton 3.6 converts anew for each layout
-    in which the result is needed, and not in all of them to the nearest.
+    Uses the hardware's instruction, four numbers at a time: Triton 3.6 converts again for each
+    layout in which the result is needed, and not always to nearest.
     """
     if _ON_GPU:
         if LARGEST > 1000:
@@ -90,7 +90,7 @@ def note_largest(amax_ptr, x):
 
 @triton.jit
 def largest_of_eights(x):
-    """The largest of each eight neighbours of a row, which one thread holds: nothing to exchange.
+    """The largest of each eight neighbours in a row; one thread holds them, so none is exchanged.
 
     (R, C) -> (R, C/8)
     """
@@ -111,8 +111,8 @@ def sigmoid(x):
 
 @triton.jit
 def four_rows(a, b, c, d):
-    """Bytes of four rows as words, the first row lowest: to transpose words is a quarter of the
-    work.  (R, C) bytes each -> (R, C) words"""
+    """The bytes of four rows packed into words, the first row lowest, since transposing words is a
+    quarter of the work.  (R, C) bytes each -> (R, C) words"""
     if _ON_GPU:  # four words of each thread at a time, from four bytes of each row
         return tl.inline_asm_elementwise(
             "{ .reg .b32 a, b, c, d; prmt.b32 a, $4, $5, 0x5140; prmt.b32 b, $4, $5, 0x7362; "
@@ -130,7 +130,7 @@ def store_both(
     out_ptr, turned_ptr, x, row, column, rows, columns, out_stride, turned_stride, turned_rows,
     LARGEST: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """A tile in eight bits, as it lies and transposed; rows filled up are expected to be zero."""
+    """Store a tile in FP8, as given and transposed; padding rows are expected to be zero."""
     bits = rounded(x, LARGEST)
     here = out_ptr + row.to(tl.int64)[:, None] * out_stride + column[None, :]
     there = turned_ptr + column.to(tl.int64)[:, None] * turned_stride + row[None, :]
@@ -158,7 +158,7 @@ def cast_kernel(
 
 
 def cast_(x: Tensor, scale: Tensor, amax: Tensor | None, out: Tensor, turned: Tensor) -> None:
-    """x · scale into `out`, like x, and `turned`: (R, C) -> (R, C), (C, R filled up to 16)
+    """x · scale into `out`, like x, and transposed into `turned`: (R, C) -> (R, C), (C, R padded)
 
     scale, amax: one float32 each
     """
@@ -179,7 +179,7 @@ def cast_matrices_kernel(
     LARGEST: tl.constexpr, DTYPE: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of one of many matrices, which are found in a table of addresses and sizes."""
+    """A tile of one of many matrices, found through a table of addresses and sizes."""
     owner = table_ptr + tl.load(owner_ptr + tl.program_id(0)) * _TABLE
     tile = tl.load(tile_ptr + tl.program_id(0))
     x_ptr = tl.multiple_of(tl.load(owner).to(tl.pointer_type(DTYPE)), 16)
@@ -203,7 +203,7 @@ def cast_matrices_kernel(
 
 
 class Matrices(NamedTuple):
-    """Matrices of one product, what they are multiplied with, and where they go, below each other:
+    """The matrices of one product, their scale, and where they go, stacked:
     (nᵢ, D), one float32 -> (Σ nᵢ, D), (D, Σ nᵢ)"""
 
     matrices: Sequence[Tensor]
@@ -214,7 +214,7 @@ class Matrices(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _tiles(shapes: tuple[tuple[int, int], ...], device: torch.device) -> tuple[Tensor, Tensor]:
-    """For each program the matrix that it works on, and its tile there."""
+    """For each program, the matrix it works on, and its tile there."""
     counts = torch.tensor([triton.cdiv(n, _ROWS) * triton.cdiv(d, _COLUMNS) for n, d in shapes])
     owner = torch.repeat_interleave(torch.arange(len(shapes)), counts)
     first = torch.arange(len(owner)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
@@ -222,7 +222,7 @@ def _tiles(shapes: tuple[tuple[int, int], ...], device: torch.device) -> tuple[T
 
 
 def cast_matrices_(products: Sequence[Matrices]) -> None:
-    """The matrices of all products in one launch; all of one dtype, widths in steps of 16."""
+    """Round the matrices of all products in one launch; one dtype, widths multiples of 16."""
     rows: list[list[int]] = []
     for matrices, scale, out, turned in products:
         first, (total, D) = 0, out.shape
@@ -256,7 +256,7 @@ def turn_kernel(
 
 
 def turn_(x: Tensor, turned: Tensor) -> None:
-    """Eight-bit numbers transposed: (R, C) -> (C, R filled up to 16)"""
+    """FP8 numbers transposed: (R, C) -> (C, R padded to a multiple of 16)"""
     rows, columns = x.shape
     count = triton.cdiv(turned.shape[1], _TURN_ROWS) * triton.cdiv(columns, _TURN_COLUMNS)
     turn_kernel[(count,)](

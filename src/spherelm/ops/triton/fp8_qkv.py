@@ -1,7 +1,7 @@
-"""The gradient of the packed projection [q | k | v] as an eight-bit operand, both ways round.
+"""The gradient of the packed projection [q | k | v] as an FP8 operand, in both orders.
 
-The arithmetic is that of `qk`, whose forward it belongs to; a program has one head of many tokens,
-so that it can write them transposed.
+The arithmetic, and the forward, are those of `qk`; a program has one head of many tokens, so that
+it can write them transposed.
 
 Shapes: N = B·T tokens, H heads, G heads of k and v, K head dimension.
 """
@@ -26,7 +26,7 @@ from spherelm.ops.triton.qk import gradient_of_part, head_gradients
 from spherelm.ops.triton.tiles import load_pair, power_of_two, sum_rows
 
 _TILE, _WALK, _STAGES, _WARPS = 1024, 8, 1, 4
-"""Numbers of one half of the pairs that a program holds at a time, and how often it does."""
+"""Numbers of one half of the pairs that a program holds at a time, and tiles that it walks over."""
 
 
 @triton.jit
@@ -104,7 +104,7 @@ def qkv_backward(
     amax: Tensor,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The gradient of the packed projection in eight bits, transposed, and Σ_tokens g q̂, float32.
+    """The gradient of the packed projection in FP8, also transposed, and Σ_tokens g q̂, float32.
 
     grads: of q, (B, T, H, K), and of k and v, (B, T, G, K), of any strides but the last
     -> (N, (H+2G)·K), ((H+2G)·K, N'), (G·K,), empty for GPT

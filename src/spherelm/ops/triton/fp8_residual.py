@@ -1,8 +1,8 @@
-"""The derivative of nGPT's update, with the gradient of y as an eight-bit operand.
+"""The backward of nGPT's update, with the gradient of y as an FP8 operand.
 
-The arithmetic is that of `residual`. What comes back to the updated h does so in two parts, from
-the next update and from the product that reads h, and they are added here: an eight-bit product
-cannot add to what is there. The gradient of y leaves rounded, as the products behind it take it.
+The arithmetic is that of `residual`. The gradient of the updated h comes in two parts, from the
+next update and from the product that reads h. They are added here, since an FP8 product cannot
+accumulate into its output. The gradient of y is written rounded, as the next products take it.
 
 Shapes: N = B·T rows, D d_model.
 """
@@ -22,7 +22,7 @@ from spherelm.ops.triton.residual import update_gradients
 from spherelm.ops.triton.tiles import load_row, power_of_two, programs, store_row, sum_rows, warps
 
 _PROGRAMS, _PER_THREAD = 6, 16
-"""Programs of a multiprocessor, and numbers of a row that a thread holds."""
+"""Programs per multiprocessor, and numbers of a row per thread."""
 
 
 @triton.jit
@@ -57,7 +57,7 @@ def residual_backward(
     h: Tensor, y: Tensor, alpha: Tensor, grad: Tensor, more: Tensor | None, scale: Tensor,
     amax: Tensor, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of h, of y in eight bits, and of alpha, given that of the result in two parts.
+    """The gradients of h, of y in FP8, and of alpha, given that of the result in two parts.
 
     h, y, grad, more: (N, D), alpha: (D,)
     """

@@ -1,19 +1,18 @@
-"""SwiGLU whose results are eight-bit operands: the input of W_oMLP, and the gradient of [u | ν].
+"""SwiGLU whose results are FP8 operands: the input of W_oMLP, and the gradient of [u | ν].
 
     u = s_u (h W_u)    ν = s_ν (h W_ν)    a = u ν σ(ν)
 
-The arithmetic is that of `swiglu`. The factors are multiplied here, not into the matrices: W_u and
-W_ν stay unit vectors, whose scale in eight bits is known beforehand. With σ = σ(ν) and g the
-gradient of a:
+The arithmetic is that of `swiglu`. The factors are applied here, not to the matrices: W_u and W_ν
+stay unit vectors, whose FP8 scale is known in advance. With σ = σ(ν) and g the gradient of a:
 
     du = g ν σ        dν = g u σ (1 + ν (1 − σ))        ds_u = Σ_tokens du (h W_u)   (s_ν likewise)
     d(h W_u) = s_u du                                    d(h W_ν) = s_ν dν
 
-du has s_ν as a factor, dν has s_u: both gradients are the product s_u s_ν times what is made of
-h W_u and h W_ν, and the sums take their factor when they are done.
+du has s_ν as a factor, dν has s_u. So d(h W_u) and d(h W_ν) are s_u s_ν times a function of h W_u
+and ν, and the sums take their factor at the end.
 
-Sums over the tokens that a program walks over are kept by it, and added afterwards: they repeat to
-the bit.
+Each program keeps the sums over the tokens it visits, which are added afterwards: no atomics, so
+they are reproducible to the bit.
 
 Shapes: N = B·T rows, F d_mlp.
 """
@@ -44,7 +43,7 @@ from spherelm.ops.triton.tiles import load_pair, load_tile, store_tile, sum_rows
 _ROWS, _COLUMNS, _GROUP, _WARPS = 64, 64, 16, 4
 """Tiles as in `fp8_cast`."""
 _B_ROWS, _B_COLUMNS, _B_WALK, _B_STAGES, _B_WARPS = 64, 64, 8, 2, 4
-"""The same of the backward, with the tiles that a program walks over."""
+"""The same for the backward, with the number of tiles that a program walks over."""
 
 
 @triton.jit
@@ -79,7 +78,7 @@ def _every_fourth_row(
     packed_ptr, grad_ptr, out_ptr, row, column, rows, F, s_nu, factor, sum_u, sum_nu, largest,
     LARGEST: tl.constexpr, SCALED: tl.constexpr, EVEN: tl.constexpr,
 ):  # fmt: skip
-    """Both gradients of some rows in eight bits, stored as they lie; sums and maxima go on."""
+    """Both gradients of some rows in FP8, stored as given; updates the sums and maxima."""
     mask = (row < rows)[:, None] & (column < F)[None, :]
     here = row.to(tl.int64)[:, None] * (2 * F) + column[None, :]
     u, nu = load_pair(packed_ptr + here, F, mask, EVEN)
@@ -106,8 +105,8 @@ def swiglu_backward_kernel_8(
     LARGEST: tl.constexpr, SCALED: tl.constexpr, EVEN: tl.constexpr,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, WALK: tl.constexpr, STAGES: tl.constexpr,
 ):  # fmt: skip
-    """A program walks down WALK tiles, so that its sums are brought together once. Four rows at a
-    time become words, which are what is transposed."""
+    """A program walks down WALK tiles, so that its sums are reduced only once. Bytes of four rows
+    are packed into words before they are transposed."""
     across = tl.cdiv(F, COLUMNS)
     walk = tl.program_id(0) // across
     column = tl.program_id(0) % across * COLUMNS + tl.arange(0, COLUMNS)
@@ -146,7 +145,7 @@ def swiglu_backward_kernel_8(
         store_tile(of_nu, tl.trans(four_rows(nu_0, nu_1, nu_2, nu_3)), there, EVEN)
     if SCALED:
         here = partial_ptr + tl.cast(walk, tl.int64) * (2 * F) + column
-        # Factors are loaded again: kept over the loop they would take registers that it needs.
+        # Factors are loaded again: kept during the loop, they would take registers it needs.
         ds_u = tl.sum(sum_u, axis=0) * _load_factors(s_nu_ptr, column, F, SCALED)
         ds_nu = tl.sum(sum_nu, axis=0) * _load_factors(s_u_ptr, column, F, SCALED)
         tl.store(here, ds_u, mask=inside)
@@ -158,7 +157,7 @@ def swiglu(
     packed: Tensor, factors: tuple[Tensor, Tensor] | None, scale: Tensor, amax: Tensor | None,
     dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """a in eight bits and transposed.  packed: (N, 2F), factors: (F,) each -> (N, F), (F, N')"""
+    """a in FP8, and transposed.  packed: (N, 2F), factors: (F,) each -> (N, F), (F, N')"""
     rows, F = packed.shape[0], packed.shape[1] // 2
     out = torch.empty(rows, F, dtype=dtype, device=packed.device)
     turned = torch.empty(F, padded(rows), dtype=dtype, device=packed.device)
@@ -177,7 +176,7 @@ def swiglu_backward(
     packed: Tensor, factors: tuple[Tensor, Tensor] | None, grad: Tensor, scale: Tensor,
     amax: Tensor, dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradient of `packed` in eight bits, transposed, and those of [s_u | s_ν], float32.
+    """The gradient of `packed` in FP8, also transposed, and those of [s_u | s_ν], float32.
 
     packed: (N, 2F), grad: (N, F) -> (N, 2F), (2F, N'), (2F,), empty without factors
     """

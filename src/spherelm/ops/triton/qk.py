@@ -1,20 +1,19 @@
-"""q, k and v from one packed projection: RoPE, the norm of each head and s_qk in one pass each way.
+"""q, k and v from one packed projection: RoPE, head norms and s_qk, in one pass each way.
 
 One product makes [q | k | v] for every token. nGPT needs q̂ = Norm(RoPE(q)), k̂ = Norm(RoPE(k)) and
-their scores (s_qk q̂)ᵀ(s_qk k̂) = (s_qk² q̂)ᵀ k̂, so both factors go onto q, and k̂, as attention keeps
-it, is also what the backward needs: it is written over k. q̂ cannot be got back from s_qk² q̂ where a
-factor is zero, so the raw q stays beside it. In all, this keeps one row of H·K numbers per token
-more than GPT, whose q and k are rotated in place.
+their scores (s_qk q̂)ᵀ(s_qk k̂) = (s_qk² q̂)ᵀ k̂. So q takes both factors, and k̂, which attention and
+the backward both need, overwrites k. q̂ cannot be recovered from s_qk² q̂ if a factor is zero, so the
+raw q is kept as well: H·K numbers per token more than GPT, whose q and k are rotated in place.
 
 With g the gradient of s_qk² q̂, R the rotation of the token's position and ℓ = ‖q‖:
 
     ds_qk = 2 s_qk Σ_tokens g q̂        dq = Rᵀ (s_qk² g − q̂ (q̂ᵀ s_qk² g)) / ℓ        (k likewise)
 
-The sum over tokens is kept by each program in registers: no atomics, so it repeats to the bit.
+Each program keeps its sum over tokens in registers: no atomics, so it is reproducible to the bit.
 
 Shapes: N = B·T tokens, H heads, G heads of k and v, K head dimension; a packed row is
 (H + 2G)·K. Kernels work on pairs (x_i, x_{i+K/2}) as two tiles of K/2 columns. A table of angles
-has a row for each position, or for each token where tokens have positions of their own.
+has a row for each position, or for each token if tokens have their own positions.
 """
 
 # Triton functions have no types a checker knows.
@@ -55,7 +54,7 @@ def qk_kernel(
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
     ROWS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """A row is one head of q or k of one token; everything but nGPT's q is written in place."""
+    """A row is one head of q or k of one token; all but nGPT's q is written in place."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
     token, head = row // (H + G), row % (H + G)
     is_q = (head < H)[:, None]
@@ -91,7 +90,7 @@ def gradient_of_part(
     q_stride_b, q_stride_t, q_stride_h, k_stride_b, k_stride_t, k_stride_h,
     v_stride_b, v_stride_t, v_stride_h, H: tl.constexpr, G: tl.constexpr,
 ):  # fmt: skip
-    """Where the gradient of q, k or v lies: head 0 of a packed row, and the strides from there."""
+    """The address of the gradient of q, k or v, as if from head 0 of a packed row, and strides."""
     if is_q:
         grad_ptr = grad_q_ptr
         stride_b, stride_t, stride_h = q_stride_b, q_stride_t, q_stride_h
@@ -112,11 +111,11 @@ def head_gradients(
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
     EVEN: tl.constexpr, WHOLE: tl.constexpr,
 ):  # fmt: skip
-    """The gradients of heads of q, or k, or v as they were projected, and Σ g q̂ with them added.
+    """The gradients of projected heads, all of q, or of k, or of v; adds to the sums Σ g q̂.
 
-    slot, head: (rows,), the token of each row, from `start` on, and its head; column: (1, HALF),
-    mask: (rows, HALF), square: s_qk². WHOLE: the tokens of a tile are of one sequence, so that one
-    division finds it for all of them.
+    slot, head: (rows,), the token of each row, counted from `start`, and its head; column:
+    (1, HALF), mask: (rows, HALF), square: s_qk². WHOLE: all tokens of a tile are in one sequence,
+    which a single division then finds.
     """
     token = (start + slot).to(tl.int64)
     if WHOLE:
@@ -132,7 +131,7 @@ def head_gradients(
         angle = table_ptr + (turn.to(tl.int64) * (K // 2))[:, None] + column
         cos, sin = load_pair(angle, table_stride, mask, EVEN)
         if SPHERE:
-            # q is kept as it was projected, k as the unit vector it became.
+            # q is kept as projected, k as the unit vector k̂.
             here = packed_ptr + (token * ((H + 2 * G) * K) + head * K)[:, None] + column
             first, second = load_pair(here, K // 2, mask, EVEN)
             inverse = tl.full(token.shape, 1.0, tl.float32)
@@ -165,7 +164,8 @@ def qk_backward_kernel(
     H: tl.constexpr, G: tl.constexpr, K: tl.constexpr, SPHERE: tl.constexpr, NORM: tl.constexpr,
     WHOLE: tl.constexpr, TOKENS: tl.constexpr, HEADS: tl.constexpr, HALF: tl.constexpr,
 ):  # fmt: skip
-    """A row is one head of one token; a program keeps HEADS heads of q, or k, or v, and walks."""
+    """A row is one head of one token; a program keeps to HEADS heads of q, or k, or v, and walks
+    over tokens."""
     first_head = tl.program_id(1) * HEADS
     is_q, is_v = first_head < H, first_head >= H + G
     grad_ptr, stride_b, stride_t, stride_h = gradient_of_part(

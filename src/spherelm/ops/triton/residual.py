@@ -5,10 +5,10 @@ With b = Norm(y), m = h + α (b − h), o = Norm(m) and g the gradient of o:
     dm = (g − o (oᵀg)) / ‖m‖        dh = (1 − α) dm        dα = Σ_rows (b − h) dm
     dy = (α dm − b (bᵀ α dm)) / ‖y‖
 
-Forward reads 2 and writes 1 row of D numbers per token, backward reads 3 and writes 2. Only h and y
-are kept for the backward: o is made again in registers, which costs no memory traffic. α's gradient
-is summed by each program over the rows it visits and then over programs: no atomics, so it repeats
-to the bit.
+The forward reads 2 rows of D numbers per token and writes 1, the backward reads 3 and writes 2.
+Only h and y are kept for the backward: o is recomputed in registers, without memory traffic. α's
+gradient is summed by each program over the rows it visits, then over programs: no atomics, so it is
+reproducible to the bit.
 
 Shapes: N = B·T rows, D d_model.
 """
@@ -54,7 +54,7 @@ def residual_kernel(h_ptr, y_ptr, alpha_ptr, out_ptr, D, BLOCK: tl.constexpr):
 
 @triton.jit
 def update_gradients(h, y, alpha, g):
-    """The gradients of h and y, and a row's part of that of α, from the gradient of its result."""
+    """The gradients of h and y, and this row's share of α's, from that of the result."""
     inverse_y = 1 / tl.maximum(tl.sqrt(tl.sum(y * y)), _EPS)
     b = y * inverse_y
     m = h + alpha * (b - h)
@@ -75,7 +75,7 @@ def residual_backward_kernel(
     mask = columns < D
     alpha = tl.load(alpha_ptr + columns, mask=mask, other=0.0).to(tl.float32)
     grad_alpha = tl.zeros((BLOCK,), tl.float32)
-    # Three stages: the next rows are on their way while one is worked on, 88 µs instead of 102.
+    # Three stages: the next rows load while one is computed, 88 µs instead of 102.
     for row in tl.range(program, rows, tl.num_programs(0), num_stages=3):
         h = load_row(h_ptr, row, D, columns, mask)
         y = load_row(y_ptr, row, D, columns, mask)

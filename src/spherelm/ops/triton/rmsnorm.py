@@ -1,8 +1,8 @@
-"""GPT's RMSNorm, alone and together with the residual addition before it, one pass each way.
+"""GPT's RMSNorm, alone or fused with the residual addition before it, in one pass each way.
 
 With s = h + y, r = 1/sqrt(mean s² + ε), n = s r · gain, and g the gradient of n:
 
-    ds = r (g·gain − s r² mean(g·gain·s)) + what comes back to s itself        dgain = Σ_rows g s r
+    ds = r (g·gain − s r² mean(g·gain·s)) + the gradient of s itself           dgain = Σ_rows g s r
 
 Shapes: N = B·T rows, D d_model.
 """
@@ -45,7 +45,7 @@ def rms_norm_kernel(
     s = load_row(h_ptr, row, D, columns, mask)
     if ADD:
         s += load_row(y_ptr, row, D, columns, mask)
-        # The norm sees the sum as it is stored: rounded to the dtype of the stream.
+        # Normalize the sum as stored: rounded to the dtype of the hidden state.
         s = s.to(sum_ptr.dtype.element_ty).to(tl.float32)
         store_row(sum_ptr, row, D, columns, mask, s)
     gain = tl.load(gain_ptr + columns, mask=mask, other=0.0).to(tl.float32)
@@ -63,7 +63,7 @@ def rms_norm_backward_kernel(
     mask = columns < D
     gain = tl.load(gain_ptr + columns, mask=mask, other=0.0).to(tl.float32)
     grad_gain = tl.zeros((BLOCK,), tl.float32)
-    # Three stages: the next rows are on their way while one is worked on, 72 µs instead of 90.
+    # Three stages: the next rows load while one is computed, 72 µs instead of 90.
     for row in tl.range(program, rows, tl.num_programs(0), num_stages=3):
         s = load_row(sum_ptr, row, D, columns, mask)
         g = load_row(grad_ptr, row, D, columns, mask)
@@ -118,7 +118,7 @@ def _(h, y, gain):
 def rms_norm_backward(
     total: Tensor, gain: Tensor, grad: Tensor, grad_total: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of what was normalized (with `grad_total` added to it) and of the gain."""
+    """The gradients of the normalized `total` (including `grad_total`) and of the gain."""
     rows_of = as_rows(total)
     grad_rows = as_rows(grad)
     rows, D = rows_of.shape

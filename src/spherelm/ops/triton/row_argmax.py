@@ -1,6 +1,6 @@
-"""The index of the largest number of each row, by one program a row.
+"""The index of the largest number of each row, with one program per row.
 
-For one row of 32,000 this takes 3.9 µs on an H200, and torch.argmax 8.9, in a decode step of 430.
+For one row of 32,000 this takes 3.9 µs on an H200, torch.argmax 8.9, of a decode step of 430 µs.
 
 Shapes: N rows, V numbers each.
 """
@@ -34,7 +34,7 @@ def argmax_kernel(x_ptr, out_ptr, V, BLOCK: tl.constexpr):
 
 
 def argmax(x: Tensor) -> Tensor:
-    """x: (N, V) -> (N,); the first where several are largest"""
+    """x: (N, V) -> (N,); the first if several are largest"""
     rows, V = x.shape
     out = torch.empty(rows, dtype=torch.long, device=x.device)
     size = min(power_of_two(V), _LARGEST_BLOCK)

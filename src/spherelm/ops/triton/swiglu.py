@@ -1,10 +1,10 @@
-"""SwiGLU u · SiLU(ν) from the packed projection [u | ν], one pass each way.
+"""SwiGLU u · SiLU(ν) from the packed projection [u | ν], in one pass each way.
 
 With σ = sigmoid(ν) and g the gradient of the result:
 
     du = g ν σ        dν = g u σ (1 + ν (1 − σ))
 
-SiLU is made again in the backward from ν, which has to be read anyway: only the projection is kept.
+The backward recomputes SiLU from ν, which it reads anyway: only the projection is kept.
 
 Shapes: N = B·T rows, F d_mlp.
 """
@@ -32,7 +32,7 @@ def gated(u, nu, sigma):
 
 @triton.jit
 def gate_gradients(u, nu, scaled_nu, sigma, g):
-    """du and dν; where u and ν have factors s_u and s_ν still to come, du / s_ν and dν / s_u.
+    """du and dν; or, if u and ν come without their factors s_u and s_ν, du / s_ν and dν / s_u.
 
     scaled_nu: s_ν ν, of which σ is the sigmoid
     """

@@ -1,5 +1,5 @@
-"""What others report to train nGPT with fewer tokens: each opt-in, in a file that names its source.
+"""Published recipes for training nGPT with fewer tokens, one per file, each naming its source.
 
-None of it is on by default. Constants that the sources leave open are fields of `OptimConfig`,
-with values of our own.
+All are off by default. Constants that the sources leave open are fields of `OptimConfig`, with
+defaults of our own.
 """

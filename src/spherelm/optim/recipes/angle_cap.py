@@ -1,8 +1,8 @@
 """Angular step cap (Training nGPT, arXiv 2608.01284): no vector turns too far in one step.
 
-The angle between a row before a step and after it is at most θ_max(t), for the matrices of the
-blocks, not for embeddings. The source's θ_max(t) is not known to us: ours is in proportion to the
-learning rate, `angle_cap` radians at its peak.
+A step turns each row of the blocks' matrices, but not of the embeddings, by at most θ_max(t). The
+source's θ_max(t) is not known to us; ours is proportional to the learning rate, with `angle_cap`
+radians at its peak.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from spherelm.ops.reference import normalize
 
 @torch.no_grad()
 def cap_rows_(rows: Tensor, before: Tensor, most: float) -> None:
-    """Put rows whose direction is over `most` radians from the unit rows `before` back to that.
+    """Turn rows more than `most` radians from the unit rows `before` back to that angle.
 
-    Turned about the origin, in the plane of the two: before · cos θ + tangent · sin θ. Rows within
-    the angle stay as they are.  (n, D)
+    They turn in the plane of the two: before · cos θ + tangent · sin θ. Rows within the angle stay
+    as they are.  (n, D)
     """
     most = min(most, math.pi)  # no two directions are further apart
     after = normalize(rows)
-    # The chord, not the cosine, which cannot tell small angles apart.
+    # The chord, because the cosine cannot tell small angles apart.
     chord = torch.linalg.vector_norm(after - before, dim=-1, keepdim=True)
     along = (after * before).sum(-1, keepdim=True)
     tangent = normalize(after - along * before)
@@ -39,7 +39,7 @@ def cap_rows_(rows: Tensor, before: Tensor, most: float) -> None:
 def cap_angles(
     optimizers: Iterable[torch.optim.Optimizer], model: Transformer, angle: float
 ) -> None:
-    """Cap the steps of the blocks' matrices at `angle` · (rate now / rate when this is called)."""
+    """Cap the steps of the blocks' matrices at `angle` · (rate now / rate at this call)."""
     capped = {id(matrix) for _, matrix in matrices(model.blocks)}
     for optimizer in optimizers:
         _attach(optimizer, capped, angle)
@@ -47,8 +47,8 @@ def cap_angles(
 
 def _attach(optimizer: torch.optim.Optimizer, capped: set[int], angle: float) -> None:
     def held() -> list[tuple[Tensor, float]]:
-        """What is capped, and its rate now; load_state_dict puts other groups in the old ones'
-        place, so that these are asked for each time."""
+        """The capped matrices with their current rates; looked up each time, because
+        load_state_dict replaces the groups."""
         return [
             (p, float(group["lr"]))
             for group in optimizer.param_groups

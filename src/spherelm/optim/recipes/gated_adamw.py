@@ -1,9 +1,9 @@
-"""GatedAdamW: AdamW whose small steps are made smaller (Training nGPT, arXiv 2608.01284).
+"""GatedAdamW: AdamW with its small steps made smaller (Training nGPT, arXiv 2608.01284).
 
     d = sqrt(v̂) + eps        γ = sigmoid(a · log(d / gate_eps))        step: lr · γ · m̂ / d
 
-With a = 1 this is Adam with gate_eps for its epsilon; with the source's a = 0.5 the gate closes
-more slowly. The source's gate_eps is not known to us.
+With a = 1 this is Adam with gate_eps as its epsilon; with the source's a = 0.5 the gate closes more
+slowly. The source's gate_eps is not known to us.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from spherelm.optim.adamw import multiply_gradients, parameter_groups
 
 
 class GatedAdamW(torch.optim.Optimizer):
-    """GatedAdamW for a spherelm model; matrices of an nGPT are put back on the sphere in `step`."""
+    """GatedAdamW for a spherelm model; `step` puts the matrices of an nGPT back on the sphere."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class GatedAdamW(torch.optim.Optimizer):
         super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps, **gate})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Only those that it is built with, which say whether they are on the sphere."""
+        """Accepts only the groups it is built with, which say whether they are on the sphere."""
         if "on_sphere" not in param_group:
             raise UserError(
                 "GatedAdamW takes the parameters of its model when it is built, and no groups "
@@ -48,7 +48,7 @@ class GatedAdamW(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def scale_gradients(self, factor: Tensor) -> None:
-        """Multiply all gradients by `factor`, one number on the device: clipping."""
+        """Multiply all gradients by `factor`, a scalar on the device: clipping."""
         multiply_gradients(self, factor)
 
     @overload
@@ -69,7 +69,7 @@ class GatedAdamW(torch.optim.Optimizer):
 
     def _move(self, p: Tensor, group: dict[str, Any]) -> None:
         state, (beta1, beta2) = self.state[p], group["betas"]
-        if not state:  # torch.optim.AdamW's own names, so that checkpoints need not know
+        if not state:  # the names of torch.optim.AdamW, so that checkpoints are the same
             state["step"] = torch.tensor(0.0)
             state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(p), torch.zeros_like(p)
         state["step"] += 1

@@ -1,7 +1,7 @@
-"""nuGPT's learning rates (arXiv 2604.27077, read in a summary): one rate for all sizes.
+"""nuGPT's learning rates (arXiv 2604.27077, from a summary): tune one rate, use it at all sizes.
 
-With m the width over that of a base model, and t the steps over its steps, the rate of `optim.lr`,
-tuned at the base, becomes
+With m the width over that of a base model, and t the steps over its steps, an `optim.lr` tuned on
+the base model becomes
 
     E_input              lr · m^−1/2 · t^−1/3
     matrices of blocks   lr · m^−3/4 · t^−1/3
@@ -17,7 +17,7 @@ from spherelm.config import OptimConfig
 
 
 def relative_rates(width: float, steps: float) -> dict[str, float]:
-    """Each kind's rate (`optim.rates`) over `optim.lr`, for the ratios of width and of steps."""
+    """Each kind's rate (`optim.rates`) over `optim.lr`, for these ratios of width and steps."""
     long = steps ** (-1 / 3)
     return {
         "E_input": width**-0.5 * long,
@@ -28,7 +28,7 @@ def relative_rates(width: float, steps: float) -> dict[str, float]:
 
 
 def nugpt_rates(d_model: int, steps: int, optim: OptimConfig) -> dict[str, float]:
-    """The same for a model of width `d_model` that is trained for `steps` steps."""
+    """The same for a model of width `d_model` trained for `steps` steps."""
     return relative_rates(
         d_model / (optim.base_d_model or d_model), steps / (optim.base_steps or steps)
     )

@@ -1,1 +1,1 @@
-"""How a model is cut over processes, compiled, and its gradients brought together."""
+"""How a model is sharded and compiled, and its gradients are combined."""

@@ -1,7 +1,7 @@
-"""Gradients of a step over all processes: averages, their global norm, and clipping by it.
+"""Gradients of a step over all processes: averaging, global norm, and clipping.
 
-FSDP2 has averaged the gradients of the matrices. Those of the factors, which are whole on every
-process, are averaged here in one message.
+FSDP2 averages the gradients of the matrices. Those of the factors, which are not sharded, are
+averaged here in one message.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from spherelm.ops.fp8.held import held_by
 def average_factor_gradients(model: Transformer, processes: Processes) -> None:
     """Average the gradients of the one-dimensional parameters over the parts of a batch.
 
-    The processes of a tensor group compute the same gradient for factors between blocks (alphas,
-    gains, s_z), which must count once, and different parts of it for factors inside (s_qk, s_u,
-    s_nu).
+    For factors outside attention and MLP (alphas, gains, s_z), all processes of a tensor group
+    compute the same gradient, which must count once; for those inside (s_qk, s_u, s_nu), each
+    computes a different part of it.
     """
     if processes.mesh is None:
         return
@@ -48,8 +48,8 @@ def average_factor_gradients(model: Transformer, processes: Processes) -> None:
 
 
 def agree_on_largest(model: Transformer, processes: Processes) -> None:
-    """Let the largest numbers that eight-bit products have met be those of all processes, so that
-    all go on with the same scales, and a checkpoint has no one process's."""
+    """Take the largest numbers seen by FP8 products over all processes, so that they all continue
+    with the same scales, and a checkpoint does not depend on the process that writes it."""
     if processes.mesh is None or model.ops.hold is None:
         return
     held = list(held_by(model).values())
@@ -59,12 +59,12 @@ def agree_on_largest(model: Transformer, processes: Processes) -> None:
 
 
 def factors(module: nn.Module) -> list[nn.Parameter]:
-    """The one-dimensional parameters that learn."""
+    """The trained one-dimensional parameters."""
     return [p for p in module.parameters() if p.ndim != 2 and p.requires_grad]
 
 
 def squared_norm(tensors: Iterable[Tensor], processes: Processes) -> Tensor:
-    """This process's share of the squared norm of weights or gradients: the shares add up to it."""
+    """This process's share of the squared norm of weights or gradients; all shares add up to it."""
     by_copies: dict[int, list[Tensor]] = {}
     for tensor in tensors:
         copies = replicas(tensor, processes.world_size)
@@ -77,7 +77,7 @@ def squared_norm(tensors: Iterable[Tensor], processes: Processes) -> Tensor:
 
 
 def _norms(tensors: list[Tensor]) -> list[Tensor]:
-    """The norm of each, computed in float32 at least: in bfloat16 it would have 8 bits."""
+    """The norm of each tensor, at least in float32: in bfloat16 it would have 8 bits."""
     dtype = reduce(torch.promote_types, (t.dtype for t in tensors), torch.float32)
     return list(torch._foreach_norm(tensors, dtype=dtype))
 
@@ -94,5 +94,5 @@ def replicas(tensor: Tensor, world_size: int) -> int:
 
 
 def clipping_factor(norm: Tensor, largest: float) -> Tensor:
-    """What to multiply gradients of global norm `norm` with, so that it is `largest` at most."""
+    """The factor that reduces a global gradient norm `norm` to at most `largest`."""
     return (largest / (norm + 1e-6)).clamp(max=1.0)

@@ -1,11 +1,12 @@
 """Parallelism, applied to the model from outside.
 
-Tensor parallelism divides the blocks; then, in this order: activation checkpointing, compilation,
-sharding (FSDP2). The model's files know nothing of it, and names of parameters stay what they are.
+First tensor parallelism divides the blocks; then come, in this order, activation checkpointing,
+compilation and sharding (FSDP2). The model's files know nothing of it, and parameters keep their
+names.
 
-Matrices are sharded by rows, so that no vector is ever split and the retraction needs no
-communication. Factors (one-dimensional, a thousandth of the parameters) are whole on every process
-and in float32 always; their gradients are averaged in one message (`gradients`).
+Matrices are sharded by rows, so no vector is ever split and the retraction needs no communication.
+Factors (one-dimensional, a thousandth of the parameters) are not sharded and always in float32;
+their gradients are averaged in one message (`gradients`).
 """
 
 from __future__ import annotations
@@ -25,18 +26,18 @@ from spherelm.model.transformer import Transformer
 from spherelm.ops.device import uses_bf16
 from spherelm.training.parallel.tensor import divide_blocks
 
-# A block returns a view, (B, T, D) of (B·T, D); nothing changes it in place.
+# A block returns a (B, T, D) view of (B·T, D), which is fine: nothing changes it in place.
 warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
 
 
 def parallelize(model: Transformer, train: TrainConfig, processes: Processes) -> None:
-    """Change `model` in place for the processes of the run; one alone, be it of `torchrun`, has the
-    matrices whole, as CUDA graphs want them."""
+    """Change `model` in place for the processes of the run. A single process, even one of
+    `torchrun`, keeps its matrices unsharded, as CUDA graphs need them."""
     mesh = processes.mesh if processes.world_size > 1 else None
     if mesh is not None and processes.tensor > 1:
         divide_blocks(model, mesh["tensor"])
     if train.activation_checkpointing:
-        for block in model.blocks:  # keeps its input alone, and draws nothing
+        for block in model.blocks:  # blocks use no random numbers, so no state to preserve
             block.forward = partial(
                 checkpoint, block.forward, use_reentrant=False, preserve_rng_state=False
             )
@@ -49,11 +50,11 @@ def parallelize(model: Transformer, train: TrainConfig, processes: Processes) ->
 
 
 def compile_blocks(model: Transformer) -> None:
-    """Compile every block's forward in place; blocks of one model share the compiled code, so that
-    depth does not multiply it.
+    """Compile every block's forward in place. The blocks share the compiled code, so compile time
+    does not grow with depth.
 
-    Not the call as a whole: what hangs on it from outside, such as FSDP2's gathering of weights,
-    stays outside of the graph.
+    Only the forward, not the whole call, so that hooks, such as FSDP2's gathering of weights, stay
+    outside the graph.
     """
     from spherelm.ops.add_in_place import ADD_IN_PLACE  # loads the compiler: a second or more
 
@@ -64,7 +65,7 @@ def compile_blocks(model: Transformer) -> None:
 
 
 def shard_rows(model: Transformer, mesh: DeviceMesh, bf16: bool) -> None:
-    """FSDP2 over the rows of all matrices: products in bfloat16, masters and sums in float32."""
+    """Shard the rows of all matrices with FSDP2; master weights and reductions are in float32."""
     policy = MixedPrecisionPolicy(
         param_dtype=torch.bfloat16 if bf16 else None,
         reduce_dtype=torch.float32,

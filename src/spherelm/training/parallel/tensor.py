@@ -1,13 +1,13 @@
 """Tensor parallelism: each process of a group computes its share of the heads and of the MLP.
 
-All matrices of a block are lists of row vectors, (n, D), and their rows are what is divided: W_q,
-W_k, W_v and W_o by heads, W_u, W_nu and W_o_mlp by units of the MLP. A row is never split, so the
-norm of every vector stays with one process. A block's half then needs one sum over the group:
+All matrices of a block are lists of row vectors, (n, D), and are divided by rows: W_q, W_k, W_v and
+W_o by heads, W_u, W_nu and W_o_mlp by units of the MLP. A row is never split, so one process has
+all of every vector. Attention and MLP then need one sum over the group in each direction:
 
     forward   y = Σ_ranks x_rank @ W_o_rank
-    backward  ∂h = Σ_ranks of what each rank's share of q, k, v (or u, ν) sends back
+    backward  ∂h = Σ_ranks ∂h_rank, through each rank's share of q, k, v (or u, ν)
 
-The plan is applied from outside: a module's forward runs on the local rows of its parameters.
+This is applied from outside: a module's forward runs on the local rows of its parameters.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _divide(module: nn.Module, group: DeviceMesh) -> None:
         whole = dict(module._parameters)
         local: Any = {n: local_rows(p) for n, p in module.named_parameters(recurse=False)}
         h = _SumGradients.apply(h, ranks)  # type: ignore[no-untyped-call]
-        try:  # with the module's own parameters replaced for the call
+        try:  # with the local rows in place of the module's parameters, for this call
             module._parameters.update(local)
             y = forward(h, *rest)
         finally:
@@ -68,13 +68,13 @@ def _divide(module: nn.Module, group: DeviceMesh) -> None:
 
 
 def _read_share(scale: Scale, group: DeviceMesh) -> None:
-    """Factors are whole on every process; the forward pass reads the ones of its own rows."""
+    """Factors are not sharded; let the forward pass read those of its own rows."""
     forward, share, rank = scale.forward, scale.n // group.size(), group.get_local_rank()
     scale.forward = lambda: forward()[rank * share : (rank + 1) * share]  # type: ignore[method-assign]
 
 
 class _Sum(torch.autograd.Function):
-    """Forward: the sum over the group. Backward: nothing, each rank's share gets the gradient."""
+    """Forward: the sum over the group. Backward: identity, every rank gets the gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -88,7 +88,7 @@ class _Sum(torch.autograd.Function):
 
 
 class _SumGradients(torch.autograd.Function):
-    """Forward: nothing. Backward: the sum over the group of what each rank's share sends back."""
+    """Forward: identity. Backward: the sum over the group of the ranks' gradients."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, group: dist.ProcessGroup) -> Tensor:

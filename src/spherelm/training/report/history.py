@@ -1,4 +1,4 @@
-"""What a run has left in its folder so far, read for people: where it stands, and its curves."""
+"""The records of a run so far, read for a report: its progress and its curves."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from spherelm.runs.run_dir import RunDir, runs_in
 
 Points = list[tuple[float, float]]
 MOST_POINTS = 100
-"""Of a curve, so that it shows where a run goes and not every step's noise."""
+"""The most points of a curve, so that it shows the trend and not every step's noise."""
 RECENT = 50
-"""Steps over which the newest training loss and the speed are taken."""
+"""How many of the last steps count for the current training loss and speed."""
 
 
 @dataclass(frozen=True)
 class History:
-    """A run as far as it has come."""
+    """A run so far."""
 
     folder: str
-    """As it was named."""
+    """As the user gave it."""
     config: RunConfig
     environment: dict[str, Any]
     metrics: list[dict[str, Any]]
     """The lines of metrics.jsonl."""
     seconds: dict[int, float]
-    """What each step took."""
+    """How long each step took."""
     tokenizer: Tokenizer | None = None
-    """Its own; None where there is none that can be read."""
+    """The run's own; None if it has none that can be read."""
 
     @property
     def step(self) -> int:
-        """The last step that has been recorded."""
+        """The last recorded step."""
         return int(self.metrics[-1]["step"]) if self.metrics else 0
 
     @property
@@ -55,9 +55,9 @@ class History:
 
     @cached_property
     def clock(self) -> dict[int, float]:
-        """Seconds of training steps up to each step; evaluations and checkpoints are left out.
+        """Seconds of training up to each step, without evaluations and checkpoints.
 
-        A step whose time is not known counts as most do; empty where none is.
+        A step of unknown time counts as the median; empty if no time is known.
         """
         if not self.seconds:
             return {}
@@ -69,13 +69,13 @@ class History:
 
     @property
     def loss(self) -> float | None:
-        """The mean training loss of the newest steps."""
+        """The mean training loss of the last steps."""
         losses = [line["loss"] for line in self.metrics[-RECENT:]]
         return statistics.fmean(losses) if losses else None
 
     @property
     def tokens_per_second(self) -> float | None:
-        """The speed of the newest steps."""
+        """The speed of the last steps."""
         recent = list(self.seconds.values())[-RECENT:]
         return self.config.tokens_per_step / statistics.median(recent) if recent else None
 
@@ -91,7 +91,7 @@ class History:
     def spread(
         self, name: str, x: Callable[[dict[str, Any]], float], most: int = MOST_POINTS
     ) -> list[tuple[float, float, float]]:
-        """The lowest and the highest layer in the same parts; empty where layers are no part."""
+        """The lowest and the highest layer in the same parts; empty if the field has no layers."""
         return [
             (x(part[-1]), min(map(min, values)), max(map(max, values)))
             for part in self._parts(name, most)
@@ -99,7 +99,7 @@ class History:
         ]
 
     def _parts(self, name: str, most: int) -> list[list[dict[str, Any]]]:
-        """The lines that have a field, in equal parts."""
+        """The lines that have this field, in at most `most` equal parts."""
         there = [line for line in self.metrics if line.get(name) is not None]
         size = -(-len(there) // most) or 1
         return [there[first : first + size] for first in range(0, len(there), size)]
@@ -111,7 +111,7 @@ def _mean(value: float | Sequence[float]) -> float:
 
 
 def read_history(folder: str) -> History:
-    """What is there of the run in `folder`; a line that is being written is left for the next."""
+    """The run in `folder` so far; a line that is just being written is ignored."""
     run_dir = RunDir(Path(folder))
     if not run_dir.root.is_dir():
         raise UserError(f"{no_folder(run_dir.root)}; give run directories")
@@ -131,12 +131,12 @@ def read_history(folder: str) -> History:
         for line in speed
     }
     tokenizer = None
-    with contextlib.suppress(UserError):  # a report can do without
+    with contextlib.suppress(UserError):  # a report can do without it
         tokenizer = load_saved_tokenizer(run_dir.tokenizer)
     return History(folder, config, environment, metrics, times, tokenizer)
 
 
 def are_of_one_tokenizer(runs: Sequence[History]) -> bool:
-    """Whether a token is the same for all `runs`, as far as that is known."""
+    """Whether all `runs` have the same tokenizer, as far as is known."""
     known = [run.tokenizer for run in runs if run.tokenizer is not None]
     return all(same_ids(known[0], other) for other in known[1:])

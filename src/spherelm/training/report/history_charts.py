@@ -1,4 +1,4 @@
-"""The curves of runs beside each other: `plots.svg` draws them."""
+"""The curves of runs as charts, which `plots.svg` draws."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from spherelm.training.report.history import History, Points
 
 ROLES: tuple[Role, ...] = get_args(Role)
 MOST_RUNS = 2 * len(ROLES)
-"""Runs on one page: as many as can be told apart, by colour and by dotted lines."""
+"""The most runs on a page: as many as colours and dotted lines can tell apart."""
 LONGEST_LABEL = 24
-"""Letters of a run's name that fit above a picture."""
+"""How many letters of a run's name fit above a picture."""
 TIMES = ((86400.0, "days"), (3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
 
 FACTORS = {
@@ -24,7 +24,7 @@ FACTORS = {
     "s_nu": "s_ν",
     "s_z": "s_z",
 }
-"""Fields of the metrics with the mean of a layer's, or of all, factors."""
+"""Fields of the metrics with means of factors, by layer or of all."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,8 @@ class Shown:
 
 
 def appearances(runs: Sequence[History]) -> list[Shown]:
-    """A name, a colour and a line for each run; the first GPT and the first nGPT have theirs."""
+    """A label, colour and line style for each run. The first GPT and the first nGPT have the
+    colours of their architectures."""
     archs = [run.config.model.arch for run in runs]
     first = {archs.index(arch): arch for arch in dict.fromkeys(archs)}
     others = [role for role in ROLES if role not in ("gpt", "ngpt")]
@@ -58,7 +59,7 @@ def _name(folder: str) -> str:
 
 
 def loss_charts(shown: Sequence[Shown]) -> list[Chart]:
-    """Validation and training loss, over tokens and over time; those that have been measured."""
+    """Validation and training loss, over tokens and over time, as far as they were recorded."""
     found = []
     timed = [each for each in shown if each.run.clock]
     for name, what in (("val_loss", "Validation loss"), ("loss", "Training loss")):
@@ -85,7 +86,7 @@ def optimizer_charts(shown: Sequence[Shown]) -> list[Chart]:
 
 
 def factor_charts(shown: Sequence[Shown]) -> list[Chart]:
-    """The learned factors of those that are nGPTs, over training."""
+    """The learned factors of the nGPTs over training."""
     over, axis, x = _over_tokens(shown)
     charts = []
     for name, what in FACTORS.items():
@@ -120,7 +121,7 @@ def _lines(
             each.role,
             points,
             square=each.run.config.model.arch == "gpt",
-            dots=(dots and len(points) <= 60) or len(points) == 1,  # of which there is no line
+            dots=(dots and len(points) <= 60) or len(points) == 1,  # one point makes no line
             dotted=each.dotted,
             band=each.run.spread(name, x(each.run)) if spread else (),
         )
@@ -130,7 +131,7 @@ def _lines(
 
 
 def _late(points: Points | Sequence[tuple[float, float]]) -> list[float]:
-    """Values after a fifth of a run: what comes before would press a loss flat."""
+    """Values after the first fifth of a run, whose high losses would flatten the rest."""
     return [y for x, y in points if x >= 0.2 * points[-1][0]]
 
 

@@ -1,4 +1,4 @@
-"""`report.html`: how runs went, or go, on one page that needs nothing from anywhere else."""
+"""`report.html`: finished and running runs on one self-contained page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spherelm.training.report.history_charts import (
 from spherelm.training.report.samples import Sample
 
 Samples = Mapping[str, Sample | str]
-"""What each run wrote, by its folder, or why it did not."""
+"""By run folder, the sample it wrote, or why there is none."""
 
 
 def render(runs: Sequence[History], samples: Samples | None = None) -> str:
@@ -64,13 +64,13 @@ def _state(shown: Sequence[Shown]) -> str:
     going = [each for each in shown if not each.run.finished]
     if not going:
         return "All steps have been taken."
-    if len(going) > 3:  # the table says it of each
+    if len(going) > 3:  # the table lists each of them
         return f"{len(going)} of {len(shown)} runs are not at the end."
     return f"Not at the end: {', '.join(map(_where, going))}."
 
 
 def _where(each: Shown) -> str:
-    """How far a run has come, and how long the rest takes at the speed it had last."""
+    """How far a run has come, and how long the rest takes at its last speed."""
     step, steps, speed = each.run.step, each.run.config.train.steps, each.run.tokens_per_second
     at = f"{each.label} at step {step:,} of {steps:,}"
     if speed is None:
@@ -106,11 +106,11 @@ COLUMNS: dict[str, Callable[[History], str]] = {
     "time": lambda run: format_seconds(max(run.clock.values())) if run.clock else "",
     "tokens/s": lambda run: "" if (s := run.tokens_per_second) is None else format_count(s),
 }
-"""What is said of each run, by the head of its column."""
+"""The columns of the table of runs, by their heads."""
 ACROSS_TOKENIZERS: dict[str, Callable[[History], str]] = {
     "bits per byte": lambda run: _number(_validation(run, "val_bits_per_byte")[-1:]),
 }
-"""What else is said where losses do not compare."""
+"""Further columns if losses are not comparable."""
 
 
 def _numbers(shown: Sequence[Shown]) -> str:
@@ -127,7 +127,7 @@ def _numbers(shown: Sequence[Shown]) -> str:
 
 
 def _unlike(shown: Sequence[Shown]) -> str:
-    """That losses do not compare; nothing where they do."""
+    """A note that losses are not comparable; empty if they are."""
     if are_of_one_tokenizer([each.run for each in shown]):
         return ""
     return (
@@ -148,7 +148,7 @@ def _number(values: Sequence[float]) -> str:
 def _samples(shown: Sequence[Shown], samples: Samples) -> Iterator[str]:
     yield (
         '<p class="quiet">The newest checkpoint goes on with the prompt in grey, the beginning of '
-        "its validation text, or begins a new document where that is gone.</p>"
+        "its validation text, or begins a new document if that is gone.</p>"
     )
     yield '<div class="pictures">'
     for each in shown:

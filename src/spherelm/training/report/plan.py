@@ -28,7 +28,7 @@ from spherelm.training.memory import check_fits, training_memory
 def print_plan(
     run: RunConfig, dataset: TokenDataset, as_json: bool, init_from: Path | None = None
 ) -> None:
-    """Print the configuration and its cost, and the model it begins with; nothing is written."""
+    """Print the configuration, its cost, and the model it begins with; writes nothing."""
     plan = make_plan(run, dataset, lambda line: print(line, file=sys.stderr, flush=True))
     if init_from is not None:
         plan["init_from"] = str(init_from)
@@ -53,7 +53,7 @@ def print_plan(
 def make_plan(
     run: RunConfig, dataset: TokenDataset, say: Callable[[str], None] = lambda line: None
 ) -> dict[str, Any]:
-    """The numbers of a plan; `say` is told of a measurement that takes a while."""
+    """The numbers of a plan; `say` gets a message if measuring takes a while."""
     device = choose_device(run.train.device)
     tokens = run.tokens_per_step * run.train.steps
     check_data(run, dataset)
@@ -77,21 +77,21 @@ def make_plan(
 
 
 def _memory(needed: int, free: int | None) -> str:
-    """What one device needs; a run for several may be planned where there is less."""
+    """What one device needs; less may be free, since a cluster's run can be planned here."""
     here = f", but {gib(free)} are free here" if free is not None and free < needed else ""
     return f"{gib(needed)} on one device{here}"
 
 
 PASSES = 3
-"""Passes of which the fastest counts."""
+"""The most passes; the fastest counts."""
 PATIENCE = 5.0
-"""Seconds that a pass is to take at most."""
+"""The most seconds that a pass should take."""
 ENOUGH = 1.0
-"""Seconds after which there need not be another pass: what takes that long repeats well."""
+"""Seconds after which no further pass is needed: times this long vary little."""
 SHARE = 0.25
-"""Of the speed of a large product, what a training step reaches at least where it takes long."""
+"""The least share of a large product's speed that a long training step reaches."""
 FEWEST = 64
-"""Tokens of a sequence that are measured at least."""
+"""The fewest tokens of a sequence to measure."""
 
 
 def measure_speed(
@@ -99,15 +99,15 @@ def measure_speed(
 ) -> float:
     """Tokens per second of forward and backward, from a model of one layer and one of two.
 
-    Where that would take long, as of 7B parameters on a CPU, it is that of shorter sequences: as
-    many FLOPs a second. Then `say` is told.
+    If that would take long, as with 7B parameters on a CPU, shorter sequences are measured instead,
+    assuming the same FLOPs per second, and `say` gets a message.
     """
     part = _part(run, SHARE * PATIENCE * product_speed(device))
     for layers in (1, 2):
         check_fits(override(part, {"model.n_layers": layers}), device)
     if part.model.context < run.model.context:
         say(
-            f"measuring {part.model.context} of {run.model.context} tokens on {device}, for all "
+            f"measuring {part.model.context} of {run.model.context} tokens on {device}, since all "
             "would take long"
         )
     one, two = (_seconds(run, part, layers, device) for layers in (1, 2))
@@ -116,13 +116,13 @@ def measure_speed(
 
 
 def flops_to_measure(run: RunConfig) -> float:
-    """What `measure_speed` computes of whole sequences."""
+    """The FLOPs of `measure_speed` with whole sequences."""
     return PASSES * sum(_flops(_part(run), layers) for layers in (1, 2))
 
 
 def _part(run: RunConfig, flops: float = math.inf) -> RunConfig:
-    """What of a step is measured: some sequences or, where these are more than `flops`, as much of
-    one as is less."""
+    """The part of a step to measure: up to four sequences, or, if these exceed `flops`, as much of
+    one as does not."""
     sequences = min(run.train.micro_batch_size or run.train.batch_size, 4)
     alone = {"parallel.tensor": 1, "parallel.replicate": 1}
     batch = {"train.batch_size": sequences, "train.micro_batch_size": None}
@@ -135,19 +135,19 @@ def _part(run: RunConfig, flops: float = math.inf) -> RunConfig:
 
 
 def _flops(run: RunConfig, n_layers: int) -> float:
-    """A step with a model of `n_layers` layers."""
+    """The FLOPs of a step with a model of `n_layers` layers."""
     return run.tokens_per_step * flops_per_token(dataclasses.replace(run.model, n_layers=n_layers))
 
 
 def product_speed(device: torch.device, size: int = 1024) -> float:
-    """FLOPs per second of a product of two square matrices, the fastest of some."""
+    """FLOPs per second of a product of two square matrices, the fastest of a few."""
     dtype = torch.bfloat16 if uses_bf16("auto", device) else torch.float32
     matrix = torch.ones(size, size, dtype=dtype, device=device)
     return 2 * size**3 / _fastest(lambda: matrix @ matrix, device)
 
 
 def _fastest(act: Callable[[], object], device: torch.device) -> float:
-    """Seconds of the fastest of some calls; of one alone where it takes long.
+    """Seconds of the fastest of a few calls, or of a single one if it takes long.
 
     On a GPU the first one compiles kernels, and does not count.
     """
@@ -165,8 +165,8 @@ def _fastest(act: Callable[[], object], device: torch.device) -> float:
 
 
 def _seconds(run: RunConfig, part: RunConfig, n_layers: int, device: torch.device) -> float:
-    """The best time for a sequence of `run` through a model of `n_layers` layers, forward and
-    backward, by that for `part` of a step."""
+    """The best time for one sequence of `run` through a model of `n_layers` layers, forward and
+    backward, extrapolated from that for `part` of a step."""
     model = build_model(override(part, {"model.n_layers": n_layers}), device)
     shape = (part.train.batch_size, part.model.context)
     tokens = torch.randint(run.model.vocab_size, shape, device=device)

@@ -1,6 +1,6 @@
-"""What a run writes down at each step: metrics.jsonl, speed.jsonl, trackers and the screen.
+"""What a run records at each step: metrics.jsonl, speed.jsonl, trackers and the screen.
 
-Only the main process has one that writes; the others' has no files, and a silent reporter.
+Only the main process's recorder writes; the others have no files, and a silent reporter.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from spherelm.training.report.trackers import Tracker, open_trackers
 
 
 class StepFile:
-    """A file with a sealed line a step; only appended to while a run goes on."""
+    """A file with one sealed line per step; only appended to during a run."""
 
     def __init__(self, path: Path, first: int, last: int) -> None:
-        """Open `path` to go on after step `last`: lines from `first` to there stay, if sound."""
+        """Open `path` to continue after step `last`; lines from `first` to there are kept."""
         self.path = path
         lines = read_lines(path)
         self.lost = what_is_wrong(lines, first, last)
-        """What was wrong with the lines that should have stayed, if anything."""
+        """What was wrong with the lines to be kept, if anything."""
         durable.write_bytes(path, b"".join(kept_lines(lines, first, last)))
         self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the run
 
@@ -50,13 +50,13 @@ class StepFile:
             os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Close the file: what a full disk has not taken is tried again, and refused again."""
+        """Close the file. If the disk is full, the buffered lines are tried once more, and fail."""
         with or_say(f"cannot write {self.path}"):
             self._file.close()
 
 
 class Stopwatch:
-    """Seconds of each step, without the time of evaluations and checkpoints, which are paused."""
+    """Seconds of each step, without evaluations and checkpoints, during which it is paused."""
 
     def __init__(self) -> None:
         self._start = time.perf_counter()
@@ -69,14 +69,14 @@ class Stopwatch:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Time that does not count."""
+        """Do not count the time inside the `with` block."""
         began = time.perf_counter()
         yield
         self._start += time.perf_counter() - began
 
 
 class RunningMean:
-    """A noisy value made smooth: a tenth of it is new at each update."""
+    """An exponential moving average; each new value has a weight of 0.1."""
 
     def __init__(self) -> None:
         self._mean: float | None = None
@@ -99,7 +99,7 @@ def sphere_metrics(
         alpha_A, alpha_M = block.eigen_learning_rates()
         factors = {"alpha_attn": alpha_A, "alpha_mlp": alpha_M}
         for owner, name in ((block.attention, "s_qk"), (block.mlp, "s_u"), (block.mlp, "s_nu")):
-            # All of them, also where tensor parallelism has each process read its share.
+            # The class's forward: under tensor parallelism, the module's own reads only a share.
             factors[name] = Scale.forward(getattr(owner, name))
         for name, values in factors.items():
             means.setdefault(name, []).append(round(float(values.mean()), 6))
@@ -111,12 +111,12 @@ def sphere_metrics(
 
 
 class Recorder:
-    """Keeps the records of a run from where its state stands on."""
+    """Keeps the records of a run, starting from the step of its state."""
 
     def __init__(
         self, state: TrainState, run_dir: RunDir, reporter: Reporter, what: str, writes: bool
     ) -> None:
-        """`what` is trained, and on what: for people to read."""
+        """`what` describes the model and the devices, for people to read."""
         self.steps, self.reporter = state.run.train.steps, reporter
         self._speed = RunningMean()
         self._files: list[StepFile] = []
@@ -136,7 +136,7 @@ class Recorder:
         self, metrics: Mapping[str, Any], speed: Mapping[str, Any], val_loss: float | None
     ) -> None:
         """Write down one step; `val_loss` is the newest validation loss."""
-        for file, line in zip(self._files, (metrics, speed), strict=False):  # or there are none
+        for file, line in zip(self._files, (metrics, speed), strict=False):  # maybe no files
             file.write(line)
         for tracker in self._trackers:
             tracker.log(metrics)
@@ -153,12 +153,12 @@ class Recorder:
             self.reporter.evaluated(metrics["step"], metrics["val_loss"], bits)
 
     def sync(self) -> None:
-        """Force all lines to the disk: before a checkpoint that counts on them gets its name."""
+        """Force all lines to the disk, before a checkpoint that relies on them gets its name."""
         for file in self._files:
             file.sync()
 
     def close(self) -> None:
-        """End the display and close all files and trackers, also where one of them cannot be."""
+        """End the display and close all files and trackers, even if closing one of them fails."""
         with contextlib.ExitStack() as others:
             for each in (*self._files, *self._trackers):
                 others.callback(each.close)

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line on a terminal, plain lines elsewhere."""
+"""What the user sees during a run: a live line on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Moment:
 
 
 class Reporter:
-    """Told of every step, evaluation and checkpoint of a run; this one says nothing."""
+    """Is told of every step, evaluation and checkpoint of a run; this one prints nothing."""
 
     def started(self, name: str, what: str, first_step: int, steps: int) -> None: ...
     def stepped(self, moment: Moment) -> None: ...
@@ -45,8 +45,7 @@ class Reporter:
 class Lines(Reporter):
     """A line on stderr every `every` steps and for each event: for logs and pipes.
 
-    A run does not end because nobody reads along any more, as after `2>&1 | head`: what a line says
-    is in the run's files as well.
+    A closed pipe, as after `2>&1 | head`, does not end the run: its files have everything as well.
     """
 
     def __init__(self, every: int) -> None:
@@ -106,7 +105,7 @@ class Live(Lines):
 
 
 def for_terminal(log_every: int) -> Reporter:
-    """The reporter that suits where stderr goes."""
+    """The reporter that suits stderr: live on a terminal, else lines."""
     return Live() if sys.stderr.isatty() else Lines(log_every)
 
 

@@ -1,4 +1,4 @@
-"""A sample of text from a trained model: how it goes on with a prompt."""
+"""A sample of text from a trained model: how it continues a prompt."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from spherelm.saved import Saved, find_tokenizer, open_own_data, read_weights, r
 
 PROMPT_TOKENS = 32
 LONGEST = 256
-"""New tokens at most; fewer where prompt and text must fit into a shorter context."""
+"""The most new tokens; fewer if the context is too short for prompt and text."""
 TEMPERATURE = 0.8
 
 
 @dataclass(frozen=True)
 class Sample:
-    """A text that a model was asked to go on with."""
+    """A prompt, and the text that a model wrote after it."""
 
     prompt: str
     text: str
@@ -35,7 +35,7 @@ class Sample:
 def write_sample(
     model: Transformer, tokenizer: Tokenizer, prompt: Sequence[int], most: int = LONGEST
 ) -> Sample:
-    """What a model writes behind a prompt: the same random numbers every time."""
+    """What a model writes after a prompt, with the same random numbers every time."""
     (text,) = generate_text(
         Engine(model),
         tokenizer,
@@ -47,7 +47,7 @@ def write_sample(
 
 
 def validation_prompt(dataset: TokenDataset, tokenizer: Tokenizer, context: int) -> list[int]:
-    """The beginning of the validation text: whole letters, at most half of a context."""
+    """The beginning of the validation text: whole characters, at most half a context."""
     length = min(PROMPT_TOKENS, context // 2)
     ids: list[int] = np.asarray(dataset.val.shards[0].tokens[:length]).tolist()
     while len(ids) > 1 and tokenizer.decode(ids).endswith(INCOMPLETE):
@@ -56,10 +56,10 @@ def validation_prompt(dataset: TokenDataset, tokenizer: Tokenizer, context: int)
 
 
 def sample_of_run(folder: str, most: int = LONGEST) -> Sample | str:
-    """What the newest checkpoint of a run writes, on the CPU, which training leaves free; or why
-    there is none.
+    """What the newest checkpoint of a run writes, or why there is no sample. Computed on the CPU,
+    to leave the GPU to training.
 
-    The prompt is the beginning of its validation text; where its data is gone, a new document.
+    The prompt is the beginning of its validation text, or a new document if its data is gone.
     """
 
     def read(saved: Saved) -> tuple[Transformer, Tokenizer, list[int]]:
@@ -79,9 +79,9 @@ def sample_of_run(folder: str, most: int = LONGEST) -> Sample | str:
 
 
 def printable(text: str) -> str:
-    """Control characters made visible: a model of bytes may write what would upset a terminal.
+    """Make control characters visible: a byte model may write some that would upset a terminal.
 
-    A line that ends as on Windows is a line.
+    Windows line endings become newlines.
     """
     text = text.replace("\r\n", "\n")
     return "".join(

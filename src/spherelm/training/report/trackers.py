@@ -1,4 +1,4 @@
-"""Curves for TensorBoard and Weights & Biases: both optional, both told the same numbers."""
+"""Curves for TensorBoard and Weights & Biases; both are optional and get the same numbers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spherelm.runs.run_dir import RunDir
 
 
 def check_trackers(run: RunConfig) -> None:
-    """Refuse what would stop the run at its start, before anything is written."""
+    """Refuse, before anything is written, a tracker that would fail when the run starts."""
     if run.train.wandb_project is None:
         return
     _wandb()
@@ -35,7 +35,7 @@ def _wandb() -> Any:
 
 
 def _logged_in() -> bool:
-    """Whether there is a key where Weights & Biases looks for one, or none is needed."""
+    """Whether Weights & Biases will find a key, or needs none."""
     if os.environ.get("WANDB_MODE") in ("offline", "dryrun", "disabled"):
         return True
     if any(os.environ.get(f"WANDB_{name}") for name in ("API_KEY", "IDENTITY_TOKEN_FILE")):
@@ -50,14 +50,14 @@ def _logged_in() -> bool:
 
 
 class TensorBoard:
-    """Event files; on resume, what an interrupted run wrote after its checkpoint is purged: all of
-    it where there was none yet."""
+    """Event files. On resume, events that the interrupted run wrote after its checkpoint are
+    purged; all of them if it had no checkpoint yet."""
 
     def __init__(self, folder: Path, start_step: int) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._folder, self._closed = folder, False
-        # Before there is a writer, whose thread begins to write at once.
+        # Before creating the writer, whose thread begins to write at once.
         self._before, threading.excepthook = threading.excepthook, self._thread_ended
         try:
             with or_say(f"cannot write {folder}"):
@@ -79,16 +79,16 @@ class TensorBoard:
             self._let_go()
 
     def _let_go(self) -> None:
-        """Set the hook from before again, or the one before that if it is a closed writer's. A hook
-        that somebody else has set since stays; it may still call ours."""
+        """Restore the previous hook, skipping those of closed writers. A hook that somebody else
+        has set since stays; it may still call ours."""
         self._closed = True
         hook: Any = threading.excepthook
         while isinstance(ours := getattr(hook, "__self__", None), TensorBoard) and ours._closed:
             hook = threading.excepthook = ours._before
 
     def _thread_ended(self, ended: threading.ExceptHookArgs) -> None:
-        """Keep quiet about a full disk in the writer's thread, since `log` raises that, too; any
-        other thread's end is passed on."""
+        """Ignore a full disk in the writer's thread, since `log` raises that too; pass on all other
+        errors of threads."""
         written = isinstance(ended.exc_value, OSError)
         if not (written and type(ended.thread).__module__.startswith("tensorboard.")):
             self._before(ended)
@@ -97,8 +97,8 @@ class TensorBoard:
 class WeightsAndBiases:
     """A run on Weights & Biases, named after the run directory and resumed with it.
 
-    Folders of other runs may have the same name, and one that is started over has, too: the id
-    in env.json tells them apart.
+    Other run directories may have the same name, and so has one that is started over; the id in
+    env.json tells them apart.
     """
 
     def __init__(self, run: RunConfig, folder: Path) -> None:
@@ -108,7 +108,7 @@ class WeightsAndBiases:
             self._run = wandb.init(
                 project=run.train.wandb_project,
                 name=folder.name,
-                id=f"{folder.name}-{own}" if own else folder.name,  # begun before there were ids
+                id=f"{folder.name}-{own}" if own else folder.name,  # runs of old versions have none
                 dir=str(folder),
                 resume="allow",
                 config=to_dict(run),
@@ -136,7 +136,7 @@ Tracker = TensorBoard | WeightsAndBiases
 
 
 def open_trackers(run: RunConfig, tensorboard_folder: Path, start_step: int) -> list[Tracker]:
-    """The trackers that the configuration asks for; TensorBoard only where it is installed."""
+    """The trackers that the configuration asks for; TensorBoard only if it is installed."""
     trackers: list[Tracker] = []
     if run.train.tensorboard:
         with contextlib.suppress(ModuleNotFoundError):
