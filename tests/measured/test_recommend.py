@@ -248,6 +248,23 @@ def test_where_one_rate_was_tried_nothing_is_known_of_the_best() -> None:
     assert rate(a_run(368), sweep({184: {4e-3: 3.4, 8e-3: 3.5}, **single})) == 4e-3
 
 
+def test_the_rate_falls_with_the_width() -> None:
+    """In proportion, less so with Muon; nuGPT's rates are those of a base, which they follow. It
+    does not rise: nothing is known of rates beyond those that were tried."""
+    settings = sweep({92: {2e-3: 3.5, 4e-3: 3.4, 8e-3: 3.5}})
+    for width, wanted in ((256, 4e-3), (512, 4e-3), (1024, 2e-3), (4096, 5e-4)):
+        assert rate(a_run(model__d_model=width), settings) == wanted
+    wide = {"model__d_model": 1024}
+    assert "times 0.5 for the width (docs" in told(recommend(a_run(**wide), (), settings))
+    assert "for the width" not in told(recommend(a_run(**wide), {"optim.lr"}, settings))
+    nugpt = a_run(**wide, optim__lr_groups="nugpt", optim__base_d_model=512)
+    assert rate(nugpt, settings) == 4e-3
+    assert rate(a_run(**wide, optim__base_d_model=512), settings) == 2e-3, "without them it is none"
+    muon: dict[str, Any] = {"optim__algorithm": "muon", "optim__lr": 8e-3, "optim__muon_lr": 4e-3}
+    made = recommend(a_run(optim__algorithm="muon", **wide), (), made_up((a_run(**muon), 3.4)))
+    assert (made.run.optim.lr, made.run.optim.muon_lr) == (4.76e-3, 2.38e-3)  # 8e-3 · 2^-3/4
+
+
 # --- which runs ----------------------------------------------------------------------------------
 
 

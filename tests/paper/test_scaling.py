@@ -356,7 +356,7 @@ def test_the_page_in_the_repository_is_that_of_its_data() -> None:
     data = page.Data.read(results)
     assert data.records
     pages = page.read_pages(results)
-    assert len(pages) == 2
+    assert len(pages) == 3
     assert page.written(pages, data) == pages
     for figure in data.figures():
         picture = (results / f"{figure.name}.svg").read_text()
@@ -367,7 +367,7 @@ def test_the_page_in_the_repository_is_that_of_its_data() -> None:
 
 def test_shares_and_factors_told_in_words_are_those_of_the_tables() -> None:
     """What people wrote on the study's page, of runs that have since been joined by others."""
-    words, tables = page.read_pages(ROOT / "docs" / "results").values()
+    words, tables, _ = page.read_pages(ROOT / "docs" / "results").values()
     words = " ".join(words.split())
     told = re.findall(r"(\d\.\d\d)\**(?: times as many)? \((\d\.\d\d) to (\d\.\d\d)\b", words)
     assert len(told) > 10

@@ -11,6 +11,8 @@ from spherelm.config_io import flatten, to_dict
 from spherelm.console import format_count
 from spherelm.measured.settings import Size
 
+WIDTHS = "docs/results/width.md"
+"""Where it is measured how the best rate depends on the width."""
 ALIKE = 1.2
 """Ratios below it are not worth a word."""
 
@@ -50,6 +52,8 @@ class Basis:
     """Fields in which the run is of another kind than the runs that were measured."""
     schedule: str
     """That of the measured runs."""
+    by_width: float = 1.0
+    """What the measured rate was multiplied by, for another width."""
     better: Better | None = None
     """Unset where none is, or where an algorithm was asked for."""
 
@@ -81,10 +85,14 @@ def _value(value: Any) -> str:
 def _measured(basis: Basis) -> str:
     size = basis.size
     optima = " and ".join(_optimum(optimum) for optimum in basis.optima)
-    return (
+    measured = (
         f"with {size.n_layers} layers of width {size.d_model} in context {size.context}, "
         f"{size.tokens_per_step:,} tokens a step: {optima}"
     )
+    if basis.by_width == 1:
+        return measured
+    source = "" if basis.page == WIDTHS else f" ({WIDTHS})"
+    return f"{measured}, times {basis.by_width:.2g} for the width{source}"
 
 
 def _optimum(optimum: Optimum) -> str:

@@ -19,12 +19,13 @@ The rule, in this order; distances are in doublings, |log2 of a ratio|:
    through it would say.
 5. Between two numbers of tokens a straight line, log rate over log tokens; beyond the first and
    the last the rate is held.
+6. A wider model than the measured one gets a lower rate, by the ratio of the widths to the power of
+   `FALL`: so the best rates of widths 64, 128 and 256 fall at `nano` (docs/results/width.md). A
+   narrower one keeps the rate, since one that is too low costs less than one that is too high.
 
 The algorithm is not chosen; where another one ended lower in such runs, that is said.
 
-The rate does not follow width: nuGPT (arXiv 2604.27077) lets it fall with width, with rates by
-kind of parameter (optim.lr_groups), and we have not measured that. alpha and GPT's deviation follow
-depth and width by `settings.unit`.
+alpha and GPT's deviation follow depth and width by `settings.unit`.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ ONE_RATE = 2.0
 """Doublings: as far as 1k is from 4k context."""
 BY_CHANCE = 0.05
 """What two runs of the study may differ by that have nothing but their seeds between them."""
+FALL = {"muon": 0.75}
+"""By algorithm, the power of the width with which the best rate falls; 1 for the others. Measured
+from width 64 to 256: 1.1 (nGPT) and 1.3 (GPT) with AdamW, 0.8 and 0.7 with Muon."""
 TIED = "model.tie_embeddings"
 LARGEST_ALPHA = 0.5
 """Beyond it a block's output would count more than the state that it updates."""
@@ -94,6 +98,9 @@ def recommend(
     optima = _optima([s for s in series if s.recipe == best.recipe])
     around = _around(optima, tokens)
     lr, ratio = _between(around, tokens)
+    fall = FALL.get(run.optim.algorithm, 1.0)
+    by_width = min(1.0, best.size.d_model / _width(run)) ** fall
+    lr = _digits(lr * by_width)
     if "optim.lr" in given:
         lr = run.optim.lr
     with_rate = override(run, {"optim.lr": lr, "optim.warmup_steps": 0})
@@ -113,6 +120,7 @@ def recommend(
         around,
         unlike,
         dict(best.recipe)["optim.schedule"],
+        1.0 if "optim.lr" in given else by_width,
         None if "optim.algorithm" in given else _better(settings, best),
     )
     return Recommendation(override(run, fields), fields, basis)
@@ -271,6 +279,12 @@ def _between(around: Sequence[Optimum], tokens: int) -> tuple[float, float]:
     lr = first.lr ** (1 - share) * last.lr**share
     ratio = first.muon_ratio ** (1 - share) * last.muon_ratio**share
     return _digits(lr), _digits(ratio)
+
+
+def _width(run: RunConfig) -> int:
+    """The width that `optim.lr` is a rate of: nuGPT's rates follow the width from a base's."""
+    base = run.optim.base_d_model if run.optim.lr_groups == "nugpt" else None
+    return base or run.model.d_model
 
 
 def _absolute(name: str, value: Any, run: RunConfig) -> Any:

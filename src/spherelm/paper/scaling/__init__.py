@@ -14,6 +14,7 @@ changes      the effect of one recipe or value, beside that of chance (`chance`)
 evaluations  what `spherelm eval` found: tasks, other texts, length of context
 other_texts  bits per byte of other texts over tokens, and what nGPT needs for a baseline's
 ablated      the paper's three tables of ablations
+widths       the best rate of models that differ only in width
 figures      losses at the ends of runs, and their curves
 settings     the package's measured.json, from which `spherelm train` chooses
 """

@@ -59,7 +59,7 @@ def lines(points: Mapping[str, Points]) -> list[Series]:
     return [
         Series(
             ARMS[arm].title,
-            _role(arm),
+            colour(arm),
             through,
             square=not ARMS[arm].ngpt,
             dotted=arm not in MAIN,
@@ -70,7 +70,7 @@ def lines(points: Mapping[str, Points]) -> list[Series]:
     ]
 
 
-def _role(arm: str) -> Role:
+def colour(arm: str) -> Role:
     """The colour of an arm; a recipe has that of the arm it changes."""
     return dict(zip(MAIN, _ROLES, strict=True))[ARMS[arm].base or arm]
 

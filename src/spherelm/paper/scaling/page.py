@@ -30,16 +30,18 @@ from spherelm.paper.scaling import (
     settings,
     tables,
     times,
+    widths,
 )
 from spherelm.paper.scaling import figures as pictures
 from spherelm.paper.scaling.evaluations import Evaluated
 from spherelm.paper.scaling.times import StepTime
+from spherelm.paper.scaling.widths import Ended
 from spherelm.paper.store import Record
 from spherelm.plots import svg
 from spherelm.plots.chart import Chart
 
-PAGE, TABLES = "headline.md", "headline-tables.md"
-"""The findings, and every table behind them. The second page may be missing."""
+PAGE, TABLES, WIDTH = "headline.md", "headline-tables.md", "width.md"
+"""The findings, every table behind them, and rates by width. Only the first page must exist."""
 REST = "rest"
 BEGIN, END = f"<!-- scaling: {REST} -->", "<!-- scaling: end -->"
 _MARKED = re.compile(
@@ -66,11 +68,13 @@ class Data:
     records: list[Record]
     steps: list[StepTime]
     evaluated: list[Evaluated]
+    widths: list[Ended]
 
     @classmethod
     def read(cls, results: Path) -> Data:
         records = store.read(results / "data" / "scaling")
-        return cls(records, times.read(results), evaluations.read(results, records))
+        evaluated = evaluations.read(results, records)
+        return cls(records, times.read(results), evaluated, widths.read(results))
 
     def sections(self) -> dict[str, Section]:
         """The sections by name, leaving out those without measurements."""
@@ -91,6 +95,7 @@ class Data:
             "ablations": ("The paper's ablations", ablated.tables(runs)),
             "tried": ("How many settings each arm was given", tables.tried(runs)),
             "runs": ("Every run", tables.runs(runs)),
+            "widths": ("The best rate by width", widths.tables(self.widths)),
         }
         found = {name: Section(title, [*parts]) for name, (title, parts) in every.items()}
         return {name: section for name, section in found.items() if section.parts}
@@ -101,6 +106,7 @@ class Data:
             *rates.charts(self.records),
             *other_texts.charts(self.evaluated),
             *evaluations.length_charts(self.evaluated),
+            *widths.charts(self.widths),
         ]
 
 
@@ -137,7 +143,7 @@ def written(pages: Mapping[Path, str], data: Data) -> dict[Path, str]:
 
 def read_pages(results: Path) -> dict[Path, str]:
     """The existing pages, or a new one if there are none."""
-    paths = [results / name for name in (PAGE, TABLES)]
+    paths = [results / name for name in (PAGE, TABLES, WIDTH)]
     pages = {path: path.read_text() for path in paths if path.is_file()}
     return pages or {results / PAGE: f"# The study\n\n{BEGIN}\n{END}\n"}
 

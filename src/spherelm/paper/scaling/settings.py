@@ -1,6 +1,7 @@
 """Make the package's `measured.json`, from which `spherelm train` chooses, from the records.
 
-The study's runs are in data/scaling of the results, the demo's sweep is in compare-sweep.csv.
+The study's runs are in data/scaling of the results, the demo's sweep is in compare-sweep.csv, and
+runs of other widths are in data/width.json.
 """
 
 from __future__ import annotations
@@ -10,13 +11,15 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import spherelm
-from spherelm import durable
+from spherelm import durable, presets
 from spherelm.compare.sweep_grid import Plan, configure
 from spherelm.compare.sweep_record import Record
 from spherelm.config import RunConfig
 from spherelm.measured import settings
+from spherelm.measured.basis import WIDTHS
 from spherelm.measured.settings import Size
 from spherelm.paper import store
+from spherelm.paper.scaling import widths
 from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.identity import arm_of, variant_of
 
@@ -27,7 +30,7 @@ SWEEP = "compare-sweep.csv"
 
 def tried(results: Path) -> list[settings.Setting]:
     """All settings with a run in the folder `results` that finished or diverged."""
-    return settings.gather((*_study(results), *_sweep(results)))
+    return settings.gather((*_study(results), *_sweep(results), *_widths(results)))
 
 
 def _study(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
@@ -58,6 +61,16 @@ def _sweep(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
     plan = Plan(preset, data=None, device="cpu", steps=steps, cores=1)
     for trial, loss in Record(results / SWEEP, preset, steps).losses.items():
         yield configure(plan, trial), "docs/results/compare.md", loss
+
+
+def _widths(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
+    """Runs at widths other than the sweep's own, where it has more seeds. Runs with nuGPT's rates
+    are left out, since those are rates of a base width."""
+    swept = presets.get("nano").model.d_model
+    for ended in widths.read(results):
+        run = ended.run
+        if run.model.d_model != swept and run.optim.lr_groups == "one":
+            yield run, WIDTHS, ended.loss
 
 
 def update(results: Path) -> list[Path]:
