@@ -201,7 +201,7 @@ def test_labels_of_an_axis_do_not_touch(count: int) -> None:
 
 def test_a_beginning_above_the_picture_is_told() -> None:
     line = Series("a", "gpt", [(0, 9), (1, 3), (2, 2)])
-    assert "is cut off" in Chart("a", "", "", Axis("x"), Axis("y", top=3), [line]).cut
+    assert "are cut off" in Chart("a", "", "", Axis("x"), Axis("y", top=3), [line]).cut
     assert Chart("a", "", "", Axis("x"), Axis("y"), [line]).cut == ""
 
 

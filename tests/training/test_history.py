@@ -86,7 +86,7 @@ def test_a_beginning_above_the_picture_is_told(runs: dict[str, Path]) -> None:
     charts = loss_charts(appearances([read_history(str(runs["ngpt"]))]))
     said = [chart.cut for chart in charts if chart.cut]
     assert said
-    assert page(runs["ngpt"]).count("is cut off") == len(said)
+    assert page(runs["ngpt"]).count("are cut off") == len(said)
 
 
 def test_a_run_after_its_first_step_can_be_seen(runs: dict[str, Path]) -> None:

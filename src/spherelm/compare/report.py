@@ -16,8 +16,8 @@ from spherelm.plots import svg
 from spherelm.plots.page import Named, Part, document, figure, sample, table
 
 BASELINE = (
-    "This GPT is the paper's, trained with AdamW as nGPT is. QK-norm, Muon and tied embeddings "
-    "make a better GPT: against that one our study finds no saving of tokens that is certain "
+    "This GPT is the paper's, trained with AdamW like nGPT. QK-norm, Muon and tied embeddings make "
+    "a better GPT, and against that one our study finds no saving of tokens that we can be sure of "
     "(docs/results/headline.md)."
 )
 """What to know before taking the result of a comparison for a result about nGPT in general."""
@@ -95,8 +95,8 @@ def _crossing_note(c: Comparison) -> str:
     return (
         f"{at.second.name} ends at {at.second.final_loss:.3f} after {at.second.tokens:,} tokens; "
         f"{at.first.name} is there after {at.tokens:,.0f}, read on the straight line between two "
-        f"evaluations. Its learning rate has not come down yet at that point, as "
-        f"{at.second.name}'s has at its end."
+        f"evaluations. At that point its learning rate has not come down yet, unlike "
+        f"{at.second.name}'s at the end of its run."
     )
 
 

@@ -67,8 +67,9 @@ def caveat(c: Comparison) -> str:
         )
     gpt, ngpt = (c.record.ends(arch) for arch in ("gpt", "ngpt"))
     leads, noise = c.record.leads, c.record.noise
+    lead = f"{statistics.fmean(leads):.3f} \u00b1 {noise:.3f}"
     return (
-        f"One seed. A seed moves both models together: {len(leads)} others ended at {gpt} (GPT) "
-        f"and {ngpt} (nGPT), a lead of {statistics.fmean(leads):.3f} \u00b1 {noise:.3f}, so that a "
-        f"difference below {2 * noise:.3f} counts as none."
+        f"This is one seed, and a seed moves both models together: {len(leads)} others ended at "
+        f"{gpt} (GPT) and {ngpt} (nGPT), a lead of {lead}. A difference below {2 * noise:.3f} "
+        "counts as none."
     )

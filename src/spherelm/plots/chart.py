@@ -158,7 +158,7 @@ class Chart:
         high = self.y_range.high
         if all(y <= high for line in self.series for _, y in line.points):
             return ""
-        return " What is higher, at the beginning, is cut off."
+        return " Higher values at the beginning are cut off."
 
 
 def described(
