@@ -85,12 +85,11 @@ def tables(ended: Sequence[Ended]) -> Iterator[str]:
     if not tried:
         return
     widths = sorted({sweep.width for sweep in tried})
-    ladders = [(first.title, first.seed, _alike(tried, first)) for first in _firsts(tried)]
     yield markdown.table(
         ("best rate", "seed", *map(str, widths), "with each doubling"),
         (
             (title, str(seed), *(_best(by_width.get(w)) for w in widths), _fall(by_width))
-            for title, seed, by_width in ladders
+            for (title, seed), by_width in _by_model(tried).items()
         ),
     )
     rates = sorted({lr for sweep in tried for lr in sweep.losses})
@@ -109,13 +108,14 @@ def charts(ended: Sequence[Ended]) -> list[Chart]:
     widths = sorted({sweep.width for sweep in tried})
     series = [
         Series(
-            first.title,
+            title,
             colour(first.arm),
-            [(width, sweep.best) for width, sweep in _alike(tried, first).items()],
+            [(width, sweep.best) for width, sweep in by_width.items()],
             square=not ARMS[first.arm].ngpt,
             dotted=first.nugpt,
         )
-        for first in _firsts(tried)
+        for (title, _), by_width in _by_model(tried).items()
+        for first in [next(iter(by_width.values()))]
     ]
     told = "; ".join(f"{line.label} {line.points[-1][1]:.2g}" for line in series)
     return [
@@ -130,14 +130,12 @@ def charts(ended: Sequence[Ended]) -> list[Chart]:
     ]
 
 
-def _firsts(tried: Sequence[Sweep]) -> list[Sweep]:
-    """The first sweep of each model and seed."""
-    return list({(s.title, s.seed): s for s in reversed(tried)}.values())[::-1]
-
-
-def _alike(tried: Sequence[Sweep], first: Sweep) -> dict[int, Sweep]:
-    """The sweeps of a model and seed, by width."""
-    return {s.width: s for s in tried if (s.title, s.seed) == (first.title, first.seed)}
+def _by_model(tried: Sequence[Sweep]) -> dict[tuple[str, int], dict[int, Sweep]]:
+    """The sweeps of each model and seed, by width."""
+    found: dict[tuple[str, int], dict[int, Sweep]] = {}
+    for sweep in tried:
+        found.setdefault((sweep.title, sweep.seed), {})[sweep.width] = sweep
+    return found
 
 
 def _best(sweep: Sweep | None) -> str:
