@@ -67,12 +67,23 @@ def test_the_two_models_of_a_size_differ_only_in_kind(size: str) -> None:
     """The same shape, tokens and steps: a comparison compares architectures."""
     gpt, ngpt = presets.get(f"gpt-{size}"), presets.get(f"ngpt-{size}")
     shape = ("vocab_size", "d_model", "n_layers", "n_heads", "n_kv_heads", "d_mlp", "context")
-    for name in (*shape, "rope_base", "tie_embeddings"):
+    for name in (*shape, "rope_base"):
         assert getattr(gpt.model, name) == getattr(ngpt.model, name)
+    assert gpt.optim.algorithm == ngpt.optim.algorithm
     assert gpt.train == ngpt.train
     assert gpt.data == ngpt.data
     assert gpt.optim.weight_decay == 0.1
     assert gpt.optim.warmup_steps > 0
+
+
+def test_the_strongest_gpt_has_all_that_makes_one_better() -> None:
+    """What the study's best baseline has; nGPT ends no lower with ties (docs/tuning.md)."""
+    gpt, ngpt = presets.get("gpt-nano-muon"), presets.get("ngpt-nano-muon")
+    assert (gpt.model.gpt_qk_norm, gpt.model.tie_embeddings) == (True, True)
+    assert not ngpt.model.tie_embeddings
+    assert gpt.optim.algorithm == "muon"
+    plain = {name: getattr(presets.get("gpt-nano").train, name) for name in ("steps", "batch_size")}
+    assert all(getattr(gpt.train, name) == value for name, value in plain.items())
 
 
 def test_a_name_without_kind_means_ngpt() -> None:
@@ -90,9 +101,13 @@ def test_an_unknown_name_is_one_line(name: str) -> None:
 @pytest.mark.parametrize("name", ["medium", "large", "124m", "gpt2", "ngpt-350m", "ngpt"])
 def test_a_size_that_there_is_not_is_told_all(name: str) -> None:
     """None is near: that all begin with ngpt- does not make two of them alike."""
-    with pytest.raises(UserError, match=r"; valid: ngpt-0.5b-1k, .*, ngpt-nano, ngpt-small$"):
+    with pytest.raises(
+        UserError, match=r"; valid: ngpt-0.5b-1k, .*, ngpt-nano, ngpt-nano-muon, ngpt-small$"
+    ):
         presets.get(name)
-    with pytest.raises(UserError, match=r"; valid: gpt-0.5b-1k, .*, gpt-nano, gpt-small$"):
+    with pytest.raises(
+        UserError, match=r"; valid: gpt-0.5b-1k, .*, gpt-nano, gpt-nano-muon, gpt-small$"
+    ):
         presets.get("gpt-large")
 
 

@@ -1,4 +1,4 @@
-"""Complete configurations by name: `{gpt,ngpt}-{debug,nano,small,7b-4k}` and the paper's
+"""Complete configurations by name: `{gpt,ngpt}-{debug,nano,nano-muon,small,7b-4k}` and the paper's
 `{gpt,ngpt}-{0.5b,1b}-{1k,4k,8k}`.
 
 The paper's presets have its optimizer settings: AdamW with cosine decay to 0, batches of 512
@@ -30,9 +30,11 @@ def warmup_for(preset: RunConfig, steps: int) -> int:
 
 
 CONTEXTS = {"1k": 1024, "4k": 4096, "8k": 8192}
+_NANO = ModelConfig(vocab_size=BYTES_VOCAB, d_model=128, n_layers=4, n_heads=4, context=256)
 MODELS: dict[str, ModelConfig] = {
     "debug": ModelConfig(vocab_size=BYTES_VOCAB, d_model=64, n_layers=2, n_heads=4, context=64),
-    "nano": ModelConfig(vocab_size=BYTES_VOCAB, d_model=128, n_layers=4, n_heads=4, context=256),
+    "nano": _NANO,
+    "nano-muon": _NANO,
     "small": ModelConfig(d_model=640, n_layers=12, n_heads=10, context=1024),
     **{
         f"0.5b-{name}": ModelConfig(d_model=1024, n_layers=24, n_heads=16, context=context)
@@ -44,7 +46,12 @@ MODELS: dict[str, ModelConfig] = {
     },
     "7b-4k": ModelConfig(d_model=4096, n_layers=32, n_heads=32, d_mlp=11008, context=4096),
 }
-"""The shape of each size. The last is Llama's 7B, for clusters, and not one of the paper's."""
+"""The shape of each size. `nano` has the paper's two models, `nano-muon` the strongest of each kind
+that we know. The last is Llama's 7B, for clusters, and not one of the paper's."""
+TUNED = ("nano", "nano-muon")
+"""The sizes whose values were found by a sweep for each model (docs/results/compare.md)."""
+SHORT = ("debug", *TUNED)
+"""The sizes with starting values for a short run of a narrow model."""
 
 WHOLE_MODEL = {"d_model", *SCALE_NAMES}
 """Fields by which a file that describes a whole model, like a run's config.toml, is recognized."""
@@ -57,13 +64,14 @@ PAPER_TRAINING = TrainConfig(
     eval_sequences=512,
     checkpoint_every=2000,
 )
+_MINUTES = TrainConfig(
+    steps=1500, batch_size=2, eval_every=75, eval_sequences=64, checkpoint_every=500
+)
 TRAINING: dict[str, TrainConfig] = {
     "debug": TrainConfig(
         steps=50, batch_size=8, eval_every=10, eval_sequences=16, checkpoint_every=20
     ),
-    "nano": TrainConfig(
-        steps=1500, batch_size=2, eval_every=75, eval_sequences=64, checkpoint_every=500
-    ),
+    **dict.fromkeys(TUNED, _MINUTES),
     "small": TrainConfig(
         steps=20_000,
         batch_size=256,
@@ -83,15 +91,24 @@ TRAINING: dict[str, TrainConfig] = {
 }
 
 
+_MUON = OptimConfig(algorithm="muon", schedule="linear", beta2=0.99)
+_TUNED_OPTIM: dict[tuple[Arch, str], OptimConfig] = {
+    ("gpt", "nano"): OptimConfig(lr=2e-3, warmup_steps=600, weight_decay=0.1, beta2=0.99),
+    ("ngpt", "nano"): OptimConfig(lr=4e-3, warmup_steps=300, beta2=0.99),
+    ("gpt", "nano-muon"): dataclasses.replace(
+        _MUON, lr=4e-3, muon_momentum=0.9, warmup_steps=600, weight_decay=0.1
+    ),
+    ("ngpt", "nano-muon"): dataclasses.replace(_MUON, lr=4e-3),
+}
+
+
 def _optim(arch: Arch, size: str) -> OptimConfig:
     """The paper's Table 'Optimization Parameters': only GPT has weight decay and warmup.
 
-    Except in `nano`, whose values were found by a sweep for each model.
+    Except in the sizes whose values were found by a sweep for each model.
     """
-    if size == "nano":
-        if arch == "ngpt":
-            return OptimConfig(lr=4e-3, warmup_steps=300, beta2=0.99)
-        return OptimConfig(lr=2e-3, warmup_steps=600, weight_decay=0.1, beta2=0.99)
+    if size in TUNED:
+        return _TUNED_OPTIM[arch, size]
     lr = {"debug": 4e-3 if arch == "gpt" else 1e-2, "7b-4k": 3e-4}.get(size, 1e-3)
     if arch == "ngpt":
         return OptimConfig(lr=lr)
@@ -106,12 +123,16 @@ def _model(arch: Arch, size: str) -> ModelConfig:
     1, which keeps logits within ±1; its alpha at 0.05, "in the order of 1/n_layers" of its 24
     layers. GPT: a deviation of 0.02 is meant for d_model of 1024 and more.
     docs/results/compare.md shows what they do to a short run.
+
+    With Muon, a GPT is best with QK-norm and tied embeddings, and nGPT without ties.
     """
     model = dataclasses.replace(MODELS[size], arch=arch)
     changes: dict[str, Any] = {}
-    if size in ("debug", "nano") and arch == "gpt":
+    if size in SHORT and arch == "gpt":
         changes = {"init_std": NANO_INIT / math.sqrt(model.d_model)}
-    elif size in ("debug", "nano"):
+        if size == "nano-muon":
+            changes |= {"gpt_qk_norm": True, "tie_embeddings": True}
+    elif size in SHORT:
         changes = dict.fromkeys(("alpha_attn", "alpha_mlp"), ScaleConfig(init=0.4))
         changes |= {"s_z": ScaleConfig(init=16.0)}
     elif (arch, size) == ("ngpt", "1b-8k"):

@@ -13,6 +13,7 @@ import pytest
 
 from spherelm import presets
 from spherelm.compare.charts import charts_of
+from spherelm.compare.departures import departures
 from spherelm.compare.report import render
 from spherelm.compare.table import rows
 from spherelm.config_io import override
@@ -87,13 +88,31 @@ def test_page_says_what_happened():
     assert all("One seed" in page for page in pages.values())
 
 
-def test_the_page_says_that_there_are_better_gpts():
-    """True as long as the GPT of every preset is the plain one."""
-    for name in presets.names():
-        run = presets.get(name)
-        plain = (run.model.gpt_qk_norm, run.model.tie_embeddings, run.optim.algorithm)
-        assert plain == (False, False, "adamw"), name
-    assert "This GPT is the paper&#x27;s, trained with AdamW like nGPT." in render(REACHED)
+@pytest.mark.parametrize("size", presets.MODELS)
+def test_the_page_says_which_gpt_it_is(size):
+    """The paper's, beside which there are better ones, or the strongest: never one in between."""
+    gpt = presets.of_size(size, "gpt")
+    page = render(replace(REACHED, gpt=replace(REACHED.gpt, config=gpt)))
+    changes = (gpt.model.gpt_qk_norm, gpt.model.tie_embeddings, gpt.optim.algorithm == "muon")
+    strongest = "This GPT is the strongest that we know" in page
+    assert set(changes) == {strongest}
+    assert ("This GPT is the paper&#x27;s, trained with AdamW like nGPT." in page) != strongest
+
+
+def test_departures_name_what_makes_the_strongest_gpt():
+    strong = replace(
+        REACHED,
+        preset="nano-muon",
+        **{
+            side.arch: replace(side, config=presets.get(f"{side.arch}-nano-muon"))
+            for side in REACHED.sides
+        },
+    )
+    named = {found.what: found for found in departures(strong)}
+    assert {"GPT: QK-norm", "GPT: tied embeddings", "optimizer", "decay of the rate"} <= set(named)
+    assert "Muon" in named["optimizer"].here
+    papers = {found.what for found in departures(REACHED)}
+    assert papers.isdisjoint(("GPT: QK-norm", "GPT: tied embeddings", "optimizer"))
 
 
 def test_the_page_says_how_large_both_models_are():

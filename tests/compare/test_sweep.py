@@ -26,6 +26,7 @@ from spherelm.compare.sweep_grid import (
     Trial,
     configure,
     describe,
+    grids_of,
     neighbours,
     setting_of,
 )
@@ -78,17 +79,20 @@ def test_the_climb_ends_in_a_valley_however_far_it_is(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sweeps, "_run", run)
     record = Record(tmp_path / "sweep.csv", "debug", 3)
-    sweep(PLAN, record, seeds=2, jobs=1)
+    sweep(PLAN, record, seeds=2, jobs=1, grids=GRIDS)
     for arch, grid in GRIDS.items():
         assert record.best(arch, range(2)) == tuple((name, lowest[name]) for name in grid)
         assert len(record.of(arch, record.best(arch, range(2)), range(4))) == 4
-    assert "| warmup | 0.2: 2.005 | 0.4: **1.005** | 0.6: 2.005 |" in summary(record, 2)
+    assert "| warmup | 0.2: 2.005 | 0.4: **1.005** | 0.6: 2.005 |" in summary(record, 2, GRIDS)
 
 
-def test_both_models_have_as_many_values_to_tune_on_the_same_ladders():
-    gpt, ngpt = GRIDS["gpt"], GRIDS["ngpt"]
+@pytest.mark.parametrize("preset", presets.TUNED)
+def test_both_models_have_as_many_values_to_tune_on_the_same_ladders(preset):
+    gpt, ngpt = grids_of(preset).values()
     assert len(gpt) == len(ngpt)
-    assert (gpt["lr"], gpt["warmup"]) == (ngpt["lr"], ngpt["warmup"])
+    both = [name for name in gpt if name in ngpt]
+    assert both == ["lr", "warmup", *(["momentum"] if preset == "nano-muon" else [])]
+    assert all(gpt[name] == ngpt[name] for name in both)
     assert 1.0 in ngpt["s_z"]  # the paper's starting values
     assert 0.05 in ngpt["alpha"]
     for ladder in itertools.chain(gpt.values(), ngpt.values()):
@@ -227,11 +231,12 @@ def test_a_gpu_finds_what_a_cpu_would(monkeypatch):
     assert configure(PLAN, Trial("gpt", (), 0)).train.deterministic
 
 
+@pytest.mark.parametrize("preset", ["debug", "nano-muon"])
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])
-def test_a_setting_comes_back_from_its_configuration(arch):
-    plan = Plan("debug", None, "cpu", steps=100, cores=1)
-    setting = tuple((name, ladder[1]) for name, ladder in GRIDS[arch].items())
-    assert setting_of(configure(plan, Trial(arch, setting, 0)), GRIDS[arch]) == setting
+def test_a_setting_comes_back_from_its_configuration(arch, preset):
+    plan, grid = Plan(preset, None, "cpu", steps=100, cores=1), grids_of(preset)[arch]
+    setting = tuple((name, ladder[1]) for name, ladder in grid.items())
+    assert setting_of(configure(plan, Trial(arch, setting, 0)), grid) == setting
 
 
 RECORD = Path(__file__).parents[2] / "docs" / "results" / "compare-sweep.csv"

@@ -72,7 +72,7 @@ def test_runs_that_diverged_are_there_and_unfinished_ones_are_not(tmp_path: Path
         last = {"step": run.train.steps, "tokens": run.tokens, "val_loss": 3.5}
         (folder / "metrics.jsonl").write_text(json.dumps(last) + "\n" if end["finished"] else "")
         (folder / "result.json").write_text(json.dumps(end | {"seconds": 1.0}))
-    (tmp_path / of_records.SWEEP).write_text(
+    (tmp_path / of_records.SWEEPS["nano"]).write_text(
         "preset,steps,arch,setting,seed,val_loss\n"
         "nano,1500,gpt,lr=0.008 warmup=0.2 init=0.7 decay=0.1,0,inf\n"
     )

@@ -42,7 +42,7 @@ Found = Iterator[Departure]
 
 def departures(c: Comparison) -> list[Departure]:
     """The values of a comparison that differ from the paper's, nGPT's first."""
-    return [*_starts(c), *_optimizers(c), *_setting(c.gpt.config)]
+    return [*_starts(c), *_baseline(c.gpt.config), *_optimizers(c), *_setting(c.gpt.config)]
 
 
 def _number(what: str, here: float, paper: float, why: str = "The preset says so.") -> Found:
@@ -64,15 +64,29 @@ def _starts(c: Comparison) -> Found:
     yield from _number("GPT: matrices start with deviation", gpt.matrix_std, PAPER_STD, why)
 
 
+def _baseline(gpt: RunConfig) -> Found:
+    better = "It makes a better GPT (docs/results/headline.md)."
+    if gpt.model.gpt_qk_norm:
+        yield Departure("GPT: QK-norm", "yes", "no", better)
+    if gpt.model.tie_embeddings:
+        yield Departure("GPT: tied embeddings", "yes", "no", f"{better} nGPT is no better with it.")
+
+
 def _optimizers(c: Comparison) -> Found:
     gpt, ngpt = c.gpt.config.optim, c.ngpt.config.optim
     yield from _number("GPT: weight decay", gpt.weight_decay, PAPER_WEIGHT_DECAY)
+    if gpt.algorithm == "muon":
+        blocks = "Muon for the matrices of the blocks, AdamW for the rest"
+        yield Departure("optimizer", blocks, "AdamW", "Both models end lower with it.")
+    if gpt.schedule != "cosine":
+        decay = "as a cosine, to zero"
+        yield Departure("decay of the rate", gpt.schedule, decay, "It suits both models as well.")
     tuned = all(is_tuned(c.preset, side.config) for side in c.sides)
     yield Departure(
         "learning rate",
         f"GPT {gpt.lr:g}, nGPT {ngpt.lr:g}",
         "tuned for each model and length",
-        "Each model has the four values that its own sweep of this very setting found "
+        "Each model has the values that its own sweep of this very setting found "
         "(docs/results/compare.md): shorter runs want higher rates."
         if tuned
         else "As the preset or the command says; no sweep of these runs is recorded.",
@@ -84,7 +98,7 @@ def _optimizers(c: Comparison) -> Found:
                 f"{side.name}: warmup",
                 f"{steps} steps, {steps / side.config.train.steps:.0%} of the run",
                 f"{paper} steps",
-                "One of the four values." if tuned else "Its share of the preset's run.",
+                "One of the values swept." if tuned else "Its share of the preset's run.",
             )
     if gpt.beta2 != USUAL_BETA2:
         yield Departure(

@@ -2,12 +2,12 @@
 
     python -m spherelm.compare.sweep --preset nano --out runs/sweep
 
-Both models are tuned alike: four values each, the same ladders of rates and warmups, the same
-seeds, the same rule. Starting from the preset's own values, the sweep tries every neighbour, one
-step up or down in one value, and moves to the best until none is better; a setting is judged by its
-mean over the seeds. So the final values are an optimum of the grid: all settings around them were
-run and lost. The lowest of many means is partly luck, so the two winners run once more with fresh
-seeds, which had no part in the choice.
+Both models are tuned alike: four values each, or five with Muon (`--preset nano-muon`), the same
+ladders of rates, warmups and momentum, the same seeds, the same rule. Starting from the preset's
+own values, the sweep tries every neighbour, one step up or down in one value, and moves to the best
+until none is better; a setting is judged by its mean over the seeds. So the final values are an
+optimum of the grid: all settings around them were run and lost. The lowest of many means is partly
+luck, so the two winners run once more with fresh seeds, which had no part in the choice.
 
 `sweep.csv` gets a row whenever a run ends, and the same command resumes where it stopped. Runs are
 in float32 on every device, so that a GPU finds the same as a CPU.
@@ -27,12 +27,12 @@ from pathlib import Path
 
 from spherelm import presets
 from spherelm.compare.sweep_grid import (
-    GRIDS,
     Grid,
     Plan,
     Trial,
     configure,
     describe,
+    grids_of,
     neighbours,
     setting_of,
 )
@@ -63,9 +63,7 @@ def run_trial(plan: Plan, trial: Trial) -> float:
     return result.val_loss
 
 
-def sweep(
-    plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid] = GRIDS
-) -> None:
+def sweep(plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid]) -> None:
     """Descend from the preset's values until no neighbour is better; rerun the winners with fresh
     seeds."""
     with watched_pool(jobs, _start_worker, plan.cores) as (pool, lifeline):
@@ -127,10 +125,10 @@ def _run(pool: ProcessPoolExecutor, plan: Plan, record: Record, trials: Iterable
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m spherelm.compare.sweep",
-        description="Find the four tuned values of each model of a small preset.",
+        description="Find the tuned values of each model of a small preset.",
     )
     parser.add_argument("--out", type=Path, required=True, help="folder for sweep.csv")
-    parser.add_argument("--preset", default="nano", help="debug or nano")
+    parser.add_argument("--preset", default="nano", help="debug, nano or nano-muon")
     parser.add_argument("--data", help="folder of token shards; default: the built-in corpus")
     parser.add_argument("--steps", type=int, help="steps of each run; default: the preset's")
     parser.add_argument("--seeds", type=int, default=3, help="runs of every setting")
@@ -147,20 +145,21 @@ def main(argv: list[str] | None = None) -> int:
                 require_int(f"--{name}", count)
         cores = max(1, (os.cpu_count() or 1) // flags.jobs)
         steps = flags.steps or presets.of_size(flags.preset, "gpt").train.steps
+        grids = grids_of(flags.preset)
         plan = Plan(flags.preset, flags.data, flags.device, steps, cores)
         dataset = open_dataset(flags.data)
         check_data(dataset)
         with place.results(flags.out, SWEEP, inputs=[flags.data]):
             file = flags.out / "sweep.csv"
             record = Record(file, flags.preset, steps, dataset.fingerprint)
-            sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs)
+            sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs, grids=grids)
     except UserError as error:
         print(f"spherelm: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         print("spherelm: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
-    print(summary(record, flags.seeds), end="")
+    print(summary(record, flags.seeds, grids), end="")
     return 0
 
 

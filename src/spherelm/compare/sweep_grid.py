@@ -34,6 +34,14 @@ GRIDS: dict[Arch, Grid] = {
 }
 """The ladder of each value. `warmup` is a share of the steps, `init` the standard deviation of
 GPT's matrices times sqrt(d_model); `s_z` and `alpha` are starting values."""
+MUON: Grid = {"momentum": (0.8, 0.9, 0.95, 0.98)}
+"""One more for a model that is trained with Muon, where `lr` is also the rate of Muon."""
+
+
+def grids_of(preset: str) -> dict[Arch, Grid]:
+    """The ladders of both models of a preset."""
+    muon = presets.of_size(preset, "gpt").optim.algorithm == "muon"
+    return {arch: {**grid, **(MUON if muon else {})} for arch, grid in GRIDS.items()}
 
 
 @dataclass(frozen=True)
@@ -80,6 +88,7 @@ def _fields(name: str, value: float, base: RunConfig, steps: int) -> dict[str, o
     """The fields of a run that a value of the grid sets."""
     fields: dict[str, dict[str, object]] = {
         "lr": {"optim.lr": value},
+        "momentum": {"optim.muon_momentum": value},
         "warmup": {"optim.warmup_steps": round(value * steps)},
         "init": {"model.init_std": value / math.sqrt(base.model.d_model)},
         "decay": {"optim.weight_decay": value},
@@ -94,6 +103,7 @@ def setting_of(run: RunConfig, grid: Grid) -> Setting:
     model = run.model
     values = {
         "lr": run.optim.lr,
+        "momentum": run.optim.muon_momentum,
         "warmup": run.optim.warmup_steps / run.train.steps,
         "init": model.matrix_std * math.sqrt(model.d_model),
         "decay": run.optim.weight_decay,

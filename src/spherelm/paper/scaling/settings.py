@@ -1,7 +1,7 @@
 """Make the package's `measured.json`, from which `spherelm train` chooses, from the records.
 
-The study's runs are in data/scaling of the results, the demo's sweep is in compare-sweep.csv, and
-runs of other widths are in data/width.json.
+The study's runs are in data/scaling of the results, the sweeps of the demo's two presets are in
+compare-sweep.csv and compare-sweep-muon.csv, and runs of other widths are in data/width.json.
 """
 
 from __future__ import annotations
@@ -25,12 +25,13 @@ from spherelm.paper.scaling.identity import arm_of, variant_of
 
 OURS = Path(spherelm.__file__).parents[2] / "docs" / "results"
 """The results in the repository that contains this package; an installed package has none."""
-SWEEP = "compare-sweep.csv"
+SWEEPS = {"nano": "compare-sweep.csv", "nano-muon": "compare-sweep-muon.csv"}
+"""The sweep of each preset."""
 
 
 def tried(results: Path) -> list[settings.Setting]:
     """All settings with a run in the folder `results` that finished or diverged."""
-    return settings.gather((*_study(results), *_sweep(results), *_widths(results)))
+    return settings.gather((*_study(results), *_swept_presets(results), *_widths(results)))
 
 
 def _study(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
@@ -54,13 +55,14 @@ def _swept(records: Sequence[store.Record]) -> set[str]:
     return {arm for (arm, *_), tried in rates.items() if len(tried) > 1 or not ARMS[arm].base}
 
 
-def _sweep(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
-    if not (results / SWEEP).is_file():
-        return
-    preset, steps = "nano", 1500
-    plan = Plan(preset, data=None, device="cpu", steps=steps, cores=1)
-    for trial, loss in Record(results / SWEEP, preset, steps).losses.items():
-        yield configure(plan, trial), "docs/results/compare.md", loss
+def _swept_presets(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
+    for preset, name in SWEEPS.items():
+        if not (results / name).is_file():
+            continue
+        steps = presets.get(preset).train.steps
+        plan = Plan(preset, data=None, device="cpu", steps=steps, cores=1)
+        for trial, loss in Record(results / name, preset, steps).losses.items():
+            yield configure(plan, trial), "docs/results/compare.md", loss
 
 
 def _widths(results: Path) -> Iterator[tuple[RunConfig, str, float]]:
