@@ -167,8 +167,9 @@ class AdamW(torch.optim.AdamW):
         for group in self.param_groups:
             if group["on_sphere"]:
                 for matrix in group["params"]:
-                    rows = local_rows(matrix)
-                    rows.copy_(normalize(rows))
+                    if matrix.grad is not None:  # others have not moved, and keep every bit
+                        rows = local_rows(matrix)
+                        rows.copy_(normalize(rows))
         return loss
 
     def _own_update(self) -> Callable[..., None] | None:
@@ -273,7 +274,8 @@ class _Retraction:
             for matrix in _held_matrices({*optimizers, *_RETRACTING}, model)
         }  # found again at each step: a wrapper may have replaced matrices
         for key, matrix in found.items():  # same order in all processes: some retract together
-            if key in own:
+            frozen = not matrix.parameter.requires_grad and matrix.parameter.grad is None
+            if key in own and not frozen:
                 matrix.retract_()
 
 
