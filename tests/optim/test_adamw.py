@@ -330,6 +330,12 @@ def test_groups_that_are_added_later() -> None:
     torch.testing.assert_close(stepped, length)
 
 
+def test_kernels_that_do_not_exist_are_refused() -> None:
+    """They were taken for auto."""
+    with pytest.raises(UserError, match="kernels must be one of auto, triton, reference, not"):
+        AdamW(Transformer(tiny_config()), lr=0.05, kernels="cuda")  # type: ignore[arg-type]
+
+
 def test_a_model_may_grow() -> None:
     """Matrices of a block that came after the optimizer left the sphere without a word."""
     model = nn.ModuleList([Transformer(tiny_config())])

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from spherelm.errors import UserError
 from spherelm.model.sphere import UnitMatrix, check_rows_whole, local_rows, unit_matrices
-from spherelm.ops.choose import choose_adamw
+from spherelm.ops.choose import Choice, choose_adamw
 from spherelm.ops.names import Kernels
 from spherelm.ops.reference import normalize
 from spherelm.validate import require_fraction, require_non_negative
@@ -83,6 +83,7 @@ class AdamW(torch.optim.AdamW):
         weight_decay: float = 0.0,
         kernels: Kernels = "auto",
     ) -> None:
+        Choice(kernels)  # refuses what is not there
         require_non_negative("lr", lr)
         require_non_negative("eps", eps)
         require_non_negative("weight_decay", weight_decay)
