@@ -224,10 +224,10 @@ def _check_shape(name: str, given: Tensor, tokens: Tensor) -> None:
 
 
 def _after_loading(model: Transformer, _: object) -> None:
-    """Loaded weights may be off the sphere, or on another device than before."""
+    """Loaded weights may be off the sphere, and assigned ones of another device or dtype."""
     retract_strays_(model)
-    if model.rope.table.is_meta and not model.E_input.is_meta:  # no state dict holds a table
-        model.rope.to_empty(device=model.E_input.device).to(model.dtype)
+    if not model.E_input.is_meta:
+        model.rope.follow(model.E_input.device, model.dtype)  # no state dict holds a table
     for module in model.modules():
         if isinstance(module, Part):
             module.choose_ops()
