@@ -193,6 +193,17 @@ def test_targets_and_documents_must_match_the_tokens(shape: tuple[int, ...]) -> 
         model(tokens, other)
 
 
+@pytest.mark.parametrize("arch", ARCHS)
+def test_shapes_and_flops_can_be_had_without_numbers(arch: str) -> None:
+    """A model on the meta device runs forward and backward: it has no autocast, which raised."""
+    with torch.device("meta"):
+        model = Transformer(tiny_config(arch=arch))
+        tokens = torch.zeros(2, 7, dtype=torch.long)
+    assert model(tokens).shape == (2, 7, 13)
+    model.loss(tokens, tokens).backward()
+    assert all(p.grad is not None and p.grad.is_meta for p in model.parameters())
+
+
 def test_tied_embeddings_are_one_parameter() -> None:
     model = Transformer(tiny_config(tie_embeddings=True))
     assert model.E_output is None

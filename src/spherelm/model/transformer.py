@@ -179,7 +179,7 @@ class Transformer(Part):
     def _stream_dtype(self) -> torch.dtype:
         """The dtype of hidden states and products: autocast's if it is on."""
         device = self.E_input.device.type
-        if torch.is_autocast_enabled(device):
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             return torch.get_autocast_dtype(device)
         return self.dtype
 
