@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from spherelm import ModelConfig, Transformer
 from spherelm.errors import UserError
@@ -191,6 +192,20 @@ def test_targets_and_documents_must_match_the_tokens(shape: tuple[int, ...]) -> 
         model.loss(tokens, other)
     with pytest.raises(UserError, match=r"documents must have the shape of tokens \(2, 7\)"):
         model(tokens, other)
+
+
+@pytest.mark.parametrize("kept", [[1], [0, 1, 0], []])
+def test_a_model_may_lose_blocks_or_have_more(kept: list[int]) -> None:
+    """What it computes depends on its blocks, not on the number that its configuration says."""
+    model = perturbed(tiny_config())
+    tokens = random_tokens(model.config)
+    with torch.no_grad():
+        h = model.embed(tokens)
+        for i in kept:
+            h = model.blocks[i](h, model.rope(tokens.shape[1]))
+        expected = model.logits(h)
+        model.blocks = nn.ModuleList(model.blocks[i] for i in kept)
+        assert torch.equal(model(tokens), expected)
 
 
 @pytest.mark.parametrize("arch", ARCHS)

@@ -111,7 +111,7 @@ class Transformer(Part):
         rope = self.rope(tokens.shape[1], position_ids)
         in_8_bits = self.ops.hold is not None
         with scaled_pass(self.layers, tokens.numel()) if in_8_bits else nullcontext():
-            return self.run_blocks(self.embed(tokens), rope, [attend] * self.config.n_layers)
+            return self.run_blocks(self.embed(tokens), rope, [attend] * len(self.blocks))
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The rows of E_input: (B, T) -> (B, T, D)"""
