@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from spherelm import Transformer
 from spherelm.errors import UserError
@@ -47,6 +47,15 @@ def test_greedy_equals_greedy_without_a_cache(arch: str) -> None:
     assert generate(model, PROMPTS, max_new_tokens=20, temperature=0) == expected
     alone = [generate(model, [p], max_new_tokens=20, temperature=0)[0] for p in PROMPTS]
     assert alone == expected
+
+
+@pytest.mark.parametrize("kept", [[1], [0, 1, 0]])
+def test_a_model_that_lost_blocks_or_has_more(kept: list[int]) -> None:
+    """The cache has room for the blocks there are, whatever the configuration says."""
+    model = perturbed(tiny_config(context=32))
+    model.blocks = nn.ModuleList(model.blocks[i] for i in kept)
+    expected = [uncached_greedy(model, prompt, 8) for prompt in PROMPTS]
+    assert generate(model, PROMPTS, max_new_tokens=8, temperature=0) == expected
 
 
 def test_stream_gives_the_same_tokens_and_none_after_a_stop() -> None:

@@ -123,6 +123,16 @@ def test_table_survives_the_meta_device() -> None:
     assert torch.equal(model.rope.table, rope_table(7, 4, 10000.0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_table_follows_weights_that_are_assigned(dtype: torch.dtype) -> None:
+    """No state dict holds it: it stayed where it was, and as exact as it was."""
+    model, other = Transformer(tiny_config()), Transformer(tiny_config()).to(dtype)
+    model.load_state_dict(other.state_dict(), assign=True)
+    assert model.dtype == dtype
+    assert torch.equal(model.rope.table, other.rope.table)
+    assert model.rope.table.dtype == other.rope.table.dtype
+
+
 def test_table_is_not_saved() -> None:
     assert not [name for name in Transformer(tiny_config()).state_dict() if "rope" in name]
 

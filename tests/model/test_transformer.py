@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from spherelm import ModelConfig, Transformer
 from spherelm.errors import UserError
@@ -191,6 +192,31 @@ def test_targets_and_documents_must_match_the_tokens(shape: tuple[int, ...]) -> 
         model.loss(tokens, other)
     with pytest.raises(UserError, match=r"documents must have the shape of tokens \(2, 7\)"):
         model(tokens, other)
+
+
+@pytest.mark.parametrize("kept", [[1], [0, 1, 0], []])
+def test_a_model_may_lose_blocks_or_have_more(kept: list[int]) -> None:
+    """What it computes depends on its blocks, not on the number that its configuration says."""
+    model = perturbed(tiny_config())
+    tokens = random_tokens(model.config)
+    with torch.no_grad():
+        h = model.embed(tokens)
+        for i in kept:
+            h = model.blocks[i](h, model.rope(tokens.shape[1]))
+        expected = model.logits(h)
+        model.blocks = nn.ModuleList(model.blocks[i] for i in kept)
+        assert torch.equal(model(tokens), expected)
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_shapes_and_flops_can_be_had_without_numbers(arch: str) -> None:
+    """A model on the meta device runs forward and backward: it has no autocast, which raised."""
+    with torch.device("meta"):
+        model = Transformer(tiny_config(arch=arch))
+        tokens = torch.zeros(2, 7, dtype=torch.long)
+    assert model(tokens).shape == (2, 7, 13)
+    model.loss(tokens, tokens).backward()
+    assert all(p.grad is not None and p.grad.is_meta for p in model.parameters())
 
 
 def test_tied_embeddings_are_one_parameter() -> None:

@@ -86,6 +86,7 @@ WRAPPERS: dict[str, Callable[[Any], nn.Module]] = {
     "DDP": nn.parallel.DistributedDataParallel,
     "DataParallel": nn.DataParallel,
     "Sequential": nn.Sequential,
+    "AveragedModel": torch.optim.swa_utils.AveragedModel,
     "a wrapper of one's own": Holder,
     "torch.compile": lambda model: torch.compile(model),
     "DDP of torch.compile": lambda model: nn.parallel.DistributedDataParallel(torch.compile(model)),

@@ -286,6 +286,27 @@ def test_frozen_matrices_need_no_optimizer() -> None:
     assert torch.equal(model.E_input, before)
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_what_is_frozen_after_the_optimizer_was_made_keeps_every_bit(ours: bool) -> None:
+    """It was normalized at each step, and so it moved by its rounding without learning."""
+    model = Transformer(tiny_config())
+    if ours:
+        optimizer: torch.optim.Optimizer = AdamW(model, lr=0.05)
+    else:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        attach_retraction(optimizer, model)
+    model.blocks[0].requires_grad_(False)
+    before = copy.deepcopy(model.blocks[0].state_dict())
+    train(model, optimizer, steps=3)
+    for name, value in model.blocks[0].state_dict().items():
+        assert torch.equal(value, before[name]), name
+    model.blocks[0].requires_grad_(True)
+    train(model, optimizer, steps=1)
+    assert largest_norm_deviation(model) < FLOAT32_ROUNDING
+    for name, p in model.blocks[0].named_parameters():
+        assert not torch.equal(p, before[name]), name
+
+
 def test_groups_that_are_added_later() -> None:
     """What was frozen stays on the sphere when it moves; a part of the user's own is left free."""
     model, head = Transformer(tiny_config()), nn.Linear(3, 2)
@@ -307,6 +328,12 @@ def test_groups_that_are_added_later() -> None:
     # Adam's first step is the rate times the sign of the gradient; nothing decays or is divided.
     stepped = torch.linalg.vector_norm(head.weight + 0.05, dim=-1)
     torch.testing.assert_close(stepped, length)
+
+
+def test_kernels_that_do_not_exist_are_refused() -> None:
+    """They were taken for auto."""
+    with pytest.raises(UserError, match="kernels must be one of auto, triton, reference, not"):
+        AdamW(Transformer(tiny_config()), lr=0.05, kernels="cuda")  # type: ignore[arg-type]
 
 
 def test_a_model_may_grow() -> None:

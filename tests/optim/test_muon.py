@@ -70,14 +70,16 @@ def test_one_step_by_hand(arch: str) -> None:
         assert largest_norm_deviation(model) < 1e-6
 
 
+@pytest.mark.parametrize("frozen_first", [True, False])
 @pytest.mark.parametrize("algorithm", ["adamw", "muon", "gated_adamw"])
-def test_blocks_that_do_not_learn_stay_as_they_are(algorithm: str) -> None:
+def test_blocks_that_do_not_learn_stay_as_they_are(algorithm: str, frozen_first: bool) -> None:
     """Then Muon has nothing to move, and nothing to clip."""
     run = override(tiny("ngpt"), {"optim.algorithm": algorithm})
     model = Transformer(run.model)
-    model.blocks.requires_grad_(False)
+    model.blocks.requires_grad_(not frozen_first)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     optimizer = build_optimizer(run, model)
+    model.blocks.requires_grad_(False)
     tokens = torch.randint(run.model.vocab_size, (2, 32))
     model.loss(tokens, tokens).backward()  # type: ignore[no-untyped-call]
     optimizer.scale_gradients(torch.tensor(0.5))

@@ -41,7 +41,7 @@ class Cache:
 def new_cache(model: FoldedTransformer, batch: int, length: int) -> Cache:
     """An empty cache, filled with zeros; also extends the model's RoPE to its length."""
     c = model.config
-    shape = (c.n_layers, batch, c.kv_heads, length, c.d_k)
+    shape = (len(model.blocks), batch, c.kv_heads, length, c.d_k)
     model.extend_context(length)
     keys, values = (
         torch.zeros(shape, dtype=model.dtype, device=model.E_input.device) for _ in range(2)
@@ -62,7 +62,7 @@ def check_fits(model: FoldedTransformer, batch: int, prompt: int, new: int) -> N
 def generation_bytes(model: FoldedTransformer, batch: int, prompt: int, new: int) -> int:
     """Bytes of the cache, and of one block's activations at their peak while prompts are read."""
     c = model.config
-    cache = 2 * c.n_layers * batch * c.kv_heads * (prompt + new) * c.d_k
+    cache = 2 * len(model.blocks) * batch * c.kv_heads * (prompt + new) * c.d_k
     widest = 4 * c.d_model + 3 * c.mlp_width  # h, its update, heads; u, ν and their product
     return (cache + batch * prompt * widest) * model.dtype.itemsize
 

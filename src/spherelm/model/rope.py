@@ -80,6 +80,11 @@ class RopeTable(nn.Module):
         self.length = length
         self.table = rope_table(length, self.d_k, self.base, device, dtype)
 
+    def follow(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Have the table on this device, for a model of this dtype."""
+        if (self.table.device, self.table.dtype) != (device, _wide(dtype)):
+            self.to_empty(device=device).to(dtype)
+
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.rebuild(self.length)

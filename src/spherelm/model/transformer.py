@@ -111,7 +111,7 @@ class Transformer(Part):
         rope = self.rope(tokens.shape[1], position_ids)
         in_8_bits = self.ops.hold is not None
         with scaled_pass(self.layers, tokens.numel()) if in_8_bits else nullcontext():
-            return self.run_blocks(self.embed(tokens), rope, [attend] * self.config.n_layers)
+            return self.run_blocks(self.embed(tokens), rope, [attend] * len(self.blocks))
 
     def embed(self, tokens: Tensor) -> Tensor:
         """The rows of E_input: (B, T) -> (B, T, D)"""
@@ -179,7 +179,7 @@ class Transformer(Part):
     def _stream_dtype(self) -> torch.dtype:
         """The dtype of hidden states and products: autocast's if it is on."""
         device = self.E_input.device.type
-        if torch.is_autocast_enabled(device):
+        if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
             return torch.get_autocast_dtype(device)
         return self.dtype
 
@@ -224,10 +224,10 @@ def _check_shape(name: str, given: Tensor, tokens: Tensor) -> None:
 
 
 def _after_loading(model: Transformer, _: object) -> None:
-    """Loaded weights may be off the sphere, or on another device than before."""
+    """Loaded weights may be off the sphere, and assigned ones of another device or dtype."""
     retract_strays_(model)
-    if model.rope.table.is_meta and not model.E_input.is_meta:  # no state dict holds a table
-        model.rope.to_empty(device=model.E_input.device).to(model.dtype)
+    if not model.E_input.is_meta:
+        model.rope.follow(model.E_input.device, model.dtype)  # no state dict holds a table
     for module in model.modules():
         if isinstance(module, Part):
             module.choose_ops()

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from spherelm.errors import UserError
 from spherelm.model.sphere import UnitMatrix, check_rows_whole, local_rows, unit_matrices
-from spherelm.ops.choose import choose_adamw
+from spherelm.ops.choose import Choice, choose_adamw
 from spherelm.ops.names import Kernels
 from spherelm.ops.reference import normalize
 from spherelm.validate import require_fraction, require_non_negative
@@ -83,6 +83,7 @@ class AdamW(torch.optim.AdamW):
         weight_decay: float = 0.0,
         kernels: Kernels = "auto",
     ) -> None:
+        Choice(kernels)  # refuses what is not there
         require_non_negative("lr", lr)
         require_non_negative("eps", eps)
         require_non_negative("weight_decay", weight_decay)
@@ -167,8 +168,9 @@ class AdamW(torch.optim.AdamW):
         for group in self.param_groups:
             if group["on_sphere"]:
                 for matrix in group["params"]:
-                    rows = local_rows(matrix)
-                    rows.copy_(normalize(rows))
+                    if matrix.grad is not None:  # others have not moved, and keep every bit
+                        rows = local_rows(matrix)
+                        rows.copy_(normalize(rows))
         return loss
 
     def _own_update(self) -> Callable[..., None] | None:
@@ -273,7 +275,8 @@ class _Retraction:
             for matrix in _held_matrices({*optimizers, *_RETRACTING}, model)
         }  # found again at each step: a wrapper may have replaced matrices
         for key, matrix in found.items():  # same order in all processes: some retract together
-            if key in own:
+            frozen = not matrix.parameter.requires_grad and matrix.parameter.grad is None
+            if key in own and not frozen:
                 matrix.retract_()
 
 

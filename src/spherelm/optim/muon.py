@@ -78,8 +78,8 @@ class MuonAndAdamW:
 
     @torch.no_grad()
     def _retract_(self) -> None:
-        """Put the rows of Muon's matrices back on the sphere, many at a time."""
-        held = list(map(local_rows, self._on_sphere))
+        """Put the rows of matrices that Muon moved back on the sphere, many at a time."""
+        held = [local_rows(matrix) for matrix in self._on_sphere if matrix.grad is not None]
         for portion in portions([rows.numel() for rows in held]):
             few = held[portion]
             rows = normalize(torch.cat(few))
