@@ -50,8 +50,12 @@ def test_time_is_measured_here_or_left_out(
     limit = plan.flops_to_measure(presets.get("ngpt-nano")) * 1.5
     monkeypatch.setattr(plan, "product_speed", lambda device: limit / (15 * 0.25))
     assert main(["presets", "--time", "--device", "cpu", "--json"]) == 0
-    result = json.loads(capsys.readouterr().out)
+    said = capsys.readouterr()
+    result = json.loads(said.out)
     assert result["device"] == "cpu"
+    assert set(said.err.splitlines()) == {
+        f"timing {arch}-{size}" for arch in ("gpt", "ngpt") for size in ("debug", "nano")
+    }
     for name, row in result["presets"].items():
         if name.endswith(("debug", "nano", "nano-muon")):
             assert row["seconds"] == pytest.approx(row["tokens"] / row["tokens_per_second"])

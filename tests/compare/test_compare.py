@@ -58,7 +58,7 @@ def test_speed_up_counts_tokens_and_time():
     span = loss_over_seconds(made).span
     assert (span.left, span.right) == (pytest.approx(4.0), pytest.approx(5.0))  # of 50 steps
     assert span.text == "1.25× less time"
-    assert verdict(made) == "nGPT reached GPT's final loss with 2.50× fewer tokens"
+    assert verdict(made) == "At this seed, nGPT reached GPT's final loss with 2.50× fewer tokens"
     by_name = {row.what: row for row in rows(made)}
     assert by_name["speed-up in tokens, one seed"].ngpt == "2.50"
     assert by_name["tokens to GPT's final loss"].gpt == f"{made.gpt.tokens:,}"
@@ -69,8 +69,8 @@ def test_where_only_the_end_was_evaluated_nobody_needed_fewer_tokens(ahead):
     made = comparison(**{"gpt": [2.0], "ngpt": [2.0], ahead: [1.5]})
     assert made.crossing.speedup_tokens == 1
     beginning, other = ("nGPT", "GPT") if ahead == "ngpt" else ("GPT was ahead: it", "nGPT")
-    wanted = f"{beginning} ended at 1.500, below {other}'s 2.000, with the same tokens"
-    assert verdict(made) == wanted
+    ends = f"{beginning} ended at 1.500, below {other}'s 2.000, with the same tokens"
+    assert verdict(made) == f"At this seed, {ends}"
     assert loss_over_tokens(made).span is None
     assert not [row.what for row in rows(made) if "speed-up" in row.what or "tokens to" in row.what]
     page = render(made)
@@ -93,7 +93,8 @@ def test_gpt_may_be_ahead():
     assert made.outcome == "gpt"
     assert made.crossing.speedup_tokens == pytest.approx(2.0)
     assert made.crossing.speedup_seconds == pytest.approx(4.0)  # and its steps take half as long
-    assert verdict(made) == "GPT was ahead: it reached nGPT's final loss with 2.00× fewer tokens"
+    wanted = "At this seed, GPT was ahead: it reached nGPT's final loss with 2.00× fewer tokens"
+    assert verdict(made) == wanted
     by_name = {row.what: row for row in rows(made)}
     assert by_name["tokens to nGPT's final loss"].gpt == f"{made.gpt.tokens // 2:,}"
     assert by_name["speed-up in tokens, one seed"].ngpt == "1"
@@ -116,6 +117,7 @@ def test_a_difference_that_seeds_make_is_none():
         made = as_recorded(2.0, 2.0 - lead * noise)
         assert made.outcome == outcome
         assert ("No difference beyond chance" in verdict(made)) == (outcome == "neither")
+        assert "At this seed" not in verdict(made)  # other seeds say the same
         assert (made.crossing is None) == (outcome == "neither")
         assert (made.as_json()["speedup_seconds"] is None) == (outcome == "neither")
         assert made.as_json()["noise"] == noise

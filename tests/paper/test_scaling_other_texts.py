@@ -48,7 +48,9 @@ def test_a_share_is_read_off_the_curve_of_the_text(tmp_path: Path) -> None:
     chart = next(chart for chart in data.figures() if chart.name == "scaling-4k-novel")
     assert [line.label for line in chart.series] == ["GPT", "GPT, QK-norm, Muon", "nGPT"]
     assert [x for x, _ in chart.series[2].points] == [tokens(d) / 1e6 for d in (46, 92, 184)]
-    assert "(scaling-4k-novel.svg)" in str(data.sections()["texts"])
+    section = str(data.sections()["texts"])
+    title = "novel at the end of finished runs, 4k context"
+    assert f"**{title}**\n\n![{title}](scaling-4k-novel.svg)" in section  # its title is seen
 
 
 def test_the_text_does_not_choose_the_run(tmp_path: Path) -> None:

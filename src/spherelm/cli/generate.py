@@ -132,7 +132,11 @@ class _Writer:
         context = self.engine.model.config.context
         if longest > context and not self.noted:
             self.noted = True
-            print(f"note: up to {longest} tokens, beyond the context of {context}", file=sys.stderr)
+            print(
+                f"note: the text may grow to {longest} tokens, beyond the context of {context} of "
+                "training",
+                file=sys.stderr,
+            )
 
 
 def _show(prompt: str, pieces: Iterator[tuple[int, str]]) -> None:

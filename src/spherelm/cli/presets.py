@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,6 +69,7 @@ def _measure(runs: dict[str, RunConfig], rows: dict[str, dict[str, Any]], device
         row: dict[str, Any] = rows[name] | {"tokens_per_second": None, "seconds": None}
         with contextlib.suppress(UserError):  # it does not fit in memory
             if flops_to_measure(run) < PATIENCE * reached:
+                print(f"timing {name}", file=sys.stderr, flush=True)
                 speed = measure_speed(run, where)
                 row |= {"tokens_per_second": speed, "seconds": row["tokens"] / speed}
         rows[name] = row

@@ -44,13 +44,15 @@ def rows(c: Comparison) -> list[Row]:
 
 
 def verdict(c: Comparison) -> str:
-    """The result in a sentence."""
+    """The result in a sentence; where no other seeds were recorded, it claims this one alone."""
     if (at := c.crossing) is None:
         return (
             f"No difference beyond chance: GPT ended at {c.gpt.final_loss:.3f}, "
             f"nGPT at {c.ngpt.final_loss:.3f}"
         )
     beginning = "nGPT" if at.first.arch == "ngpt" else "GPT was ahead: it"
+    if c.record is None:
+        beginning = f"At this seed, {beginning}"
     if not at.is_sooner:
         ends = f"{at.first.final_loss:.3f}, below {at.second.name}'s {at.second.final_loss:.3f}"
         return f"{beginning} ended at {ends}, with the same tokens"
@@ -62,8 +64,8 @@ def caveat(c: Comparison) -> str:
     """How far a single run of each model can be trusted."""
     if c.record is None:
         return (
-            "One seed: another may give another answer, and how far seeds move these two models "
-            "has not been recorded."
+            "One seed: this may be chance. How far other seeds move these two models has not been "
+            "recorded."
         )
     gpt, ngpt = (c.record.ends(arch) for arch in ("gpt", "ngpt"))
     leads, noise = c.record.leads, c.record.noise

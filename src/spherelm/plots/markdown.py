@@ -1,4 +1,4 @@
-"""Tables for documents in Markdown."""
+"""Tables and pictures for documents in Markdown."""
 
 from __future__ import annotations
 
@@ -10,3 +10,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = (f"| {' | '.join(cells)} |" for cells in (head, *rows))
     first = next(lines)
     return "\n".join((first, "|" + "---|" * len(head), *lines))
+
+
+def picture(title: str, file: str) -> tuple[str, str]:
+    """A title and its picture, two paragraphs: nobody sees the text in a picture's brackets."""
+    return f"**{title}**", f"![{title}]({file})"

@@ -179,7 +179,7 @@ def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
     lengths = sorted({length for each in found for length in each.lengths})
     yield "Perplexity of whole books by the length of the context, the same tokens at each:"
     for chart in length_charts(found):
-        yield f"![{chart.title}]({chart.name}.svg)"
+        yield from markdown.picture(chart.title, f"{chart.name}.svg")
     head = (*LEAD, *(f"{length:,}" for length in lengths))
     rows = [
         [*lead(each.run), *(_number(each.lengths.get(length), ",.1f") for length in lengths)]

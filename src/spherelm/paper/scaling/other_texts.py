@@ -35,7 +35,7 @@ def tables(found: Sequence[Evaluated]) -> Iterator[str]:
     rows = ([*lead(each.run), *(_bits(each.texts.get(text)) for text in names)] for each in shown)
     yield markdown.table((*LEAD, *names.values()), rows)
     for chart in charts(shown):
-        yield f"![{chart.title}]({chart.name}.svg)"
+        yield from markdown.picture(chart.title, f"{chart.name}.svg")
     if shares := list(_share_rows(shown)):
         yield (
             "Tokens that an arm of nGPT needs for the bits per byte at which a baseline ends, from "

@@ -37,7 +37,7 @@ from spherelm.paper.scaling.evaluations import Evaluated
 from spherelm.paper.scaling.times import StepTime
 from spherelm.paper.scaling.widths import Ended
 from spherelm.paper.store import Record
-from spherelm.plots import svg
+from spherelm.plots import markdown, svg
 from spherelm.plots.chart import Chart
 
 PAGE, TABLES, WIDTH = "headline.md", "headline-tables.md", "width.md"
@@ -129,7 +129,7 @@ def written(pages: Mapping[Path, str], data: Data) -> dict[Path, str]:
         raise UserError(f"in {where} a <!-- scaling: NAME --> has no {END} of its own; add it")
     taken = by_people + "".join(part for each in sections.values() for part in each.parts)
     absent = [f for f in data.figures() if f"({f.name}.svg)" not in taken]
-    rest = [f"![{figure.title}]({figure.name}.svg)" for figure in absent]
+    rest = [part for each in absent for part in markdown.picture(each.title, f"{each.name}.svg")]
     for name, section in sections.items():
         if name not in named:
             rest += [f"## {section.title}", str(section)]
