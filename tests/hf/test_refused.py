@@ -223,6 +223,24 @@ def test_another_rope_of_transformers_4_is_refused(tmp_path: Path, word: str) ->
     assert_same_weights(load_model(exported).model, gpt)
 
 
+def test_a_model_off_the_sphere_is_refused(exported: Path, tmp_path: Path) -> None:
+    """As with an adapter merged: normalized, it was another model here than in transformers."""
+    (exported / RECORD).unlink()
+    weights = load_file(exported / "model.safetensors")
+    down = "model.layers.1.mlp.down_proj.weight"
+    weights[down][:, 3] *= 1.1  # its vectors are columns
+    save_file(weights, exported / "model.safetensors")
+    for read in (load_model, lambda folder: import_from_hf(folder, tmp_path / "back")):
+        with pytest.raises(
+            UserError, match=r"1\.mlp\.W_o_mlp has a vector of length 1\.1, .*retract_"
+        ):
+            read(exported)
+    assert not (tmp_path / "back").exists()
+    weights[down][:, 3] /= 1.1
+    save_file(weights, exported / "model.safetensors")
+    load_model(exported)
+
+
 def test_weights_that_transformers_saved_in_bf16_stay_so(tmp_path: Path) -> None:
     """All of them, gains too; those are float32 numbers with us."""
     for arch in ("gpt", "ngpt"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from spherelm.errors import UserError, no_folder, shortened, some
 from spherelm.folders.owner import read_record
 from spherelm.hf.card import check_losses
 from spherelm.hf.names import from_hf_config, from_hf_tensors, to_hf_config, unfold_scales
+from spherelm.model.sphere import row_norms
 from spherelm.model.transformer import Transformer
 from spherelm.runs.load import Saved, find_checkpoint, newest_checkpoint
 from spherelm.runs.run_dir import RunDir, runs_in
@@ -33,6 +34,9 @@ WEIGHTS, PARTS = "model.safetensors", "model-*-of-*.safetensors"
 """Weights are in one file or, if transformers saved a large model, in several."""
 TOKENIZER = {DESCRIPTION, *KINDS.values()}
 """Files of an export that hold its tokenizer."""
+
+BF16_ROUNDING = 2**-8
+"""How much the length of a unit vector may be off when its numbers were rounded to bfloat16."""
 
 T = TypeVar("T")
 
@@ -107,7 +111,24 @@ class Export(Saved):
         if self.folded:
             found = unfold_scales(found, self.config.model, str(self.folder))
         native = from_hf_tensors(found, model.state_dict(), str(self.folder))
+        if self.config.model.arch == "ngpt":
+            _check_on_sphere(native, self.folder)
         model.load_state_dict(native, assign=True)
+
+
+def _check_on_sphere(native: Mapping[str, Tensor], folder: Path) -> None:
+    """Refuse an nGPT of vectors that are not of unit length: loading would make them so, and the
+    model would compute something else here than in transformers."""
+    for name, matrix in native.items():
+        if matrix.ndim == 2:
+            lengths = row_norms(matrix)
+            off = lengths[(lengths - 1).abs().argmax()].item()
+            if abs(off - 1) > BF16_ROUNDING:
+                raise UserError(
+                    f"{folder} is off the sphere: {name} has a vector of length {off:.3g}, as "
+                    "after merging an adapter or training without retraction; call "
+                    "model.retract_() before save_pretrained, and measure the loss again"
+                )
 
 
 def find_export(folder: Path) -> Export:

@@ -12,7 +12,7 @@ from typing import Any
 
 from spherelm.errors import UserError
 from spherelm.hf.card import TRANSFORMERS
-from spherelm.model.sphere import retract_
+from spherelm.model.sphere import unit_matrices
 
 try:
     import transformers
@@ -40,10 +40,13 @@ NGPTForCausalLM.register_for_auto_class("AutoModelForCausalLM")
 class RetractionCallback(transformers.TrainerCallback):
     """Puts the model, however it is wrapped, back on the sphere after each optimizer step.
 
-    Use `weight_decay=0.0` for nGPT; the other settings of `transformers.Trainer` are as usual.
+    Frozen matrices, such as those below an adapter, stay as they are. Use `weight_decay=0.0` for
+    nGPT; the other settings of `transformers.Trainer` are as usual.
     """
 
     def on_optimizer_step(
         self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any
     ) -> None:
-        retract_(model)
+        for matrix in unit_matrices(model):
+            if matrix.parameter.requires_grad:
+                matrix.retract_()

@@ -83,6 +83,8 @@ def mark_matrices(model: nn.Module, on_sphere: bool) -> None:
 def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
     """The matrices of unit vectors in a model, however it is wrapped; none in a spherelm GPT.
 
+    One that a quantizer has replaced by whole numbers is left out: it is not trained, and its
+    numbers are no vectors.
     A model without any mark is not made with spherelm and is refused: doing nothing would silently
     leave it unnormalized.
     """
@@ -96,7 +98,8 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
         for name, dim in (mark or {}).items():
             full_name = f"{path}.{name}".removeprefix(".")
             matrix = UnitMatrix(full_name, _marked_parameter(module, name, full_name), dim)
-            found.setdefault(id(matrix.parameter), matrix)  # tied: once
+            if matrix.parameter.is_floating_point():
+                found.setdefault(id(matrix.parameter), matrix)  # tied: once
     if not marked:
         raise UserError(
             f"{type(model).__name__} holds no matrices of spherelm's: give a spherelm.Transformer, "

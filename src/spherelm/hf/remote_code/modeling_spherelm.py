@@ -38,6 +38,7 @@ from transformers.models.llama.modeling_llama import (
     eager_attention_forward,
 )
 from transformers.utils import can_return_tuple
+from transformers.utils.generic import maybe_autocast
 
 from .configuration_spherelm import SCALES, NGPTConfig
 
@@ -73,6 +74,10 @@ def mark(module: Any, **dims: int) -> None:
         module.unit_vectors = {f"{name}.weight": dim for name, dim in dims.items()}
 
 
+FactorLinear = getattr(nn.modules.linear, "NonDynamicallyQuantizableLinear", nn.Linear)
+"""The Linear that torch and torchao leave alone when they quantize a model's Linears."""
+
+
 def add_factors(module: Any, **sizes: int) -> None:
     """Give a module vectors of factors of these sizes, except those that a folded model lacks.
 
@@ -83,7 +88,7 @@ def add_factors(module: Any, **sizes: int) -> None:
     """
     for name, n in sizes.items():
         if scale := module.config.scales.get(name):
-            linear = nn.Linear(1, n if scale["mode"] == "vector" else 1, bias=False)
+            linear = FactorLinear(1, n if scale["mode"] == "vector" else 1, bias=False)
             linear.starts_at = scale["scale"]
             if scale["mode"] == "fixed":
                 fixed = linear.weight.detach()
@@ -92,12 +97,16 @@ def add_factors(module: Any, **sizes: int) -> None:
             setattr(module, name, linear)
 
 
-def factors(module: Any, name: str) -> Tensor:
-    """The factors, in the precision they are stored in: (n,), or (1,) for a single one."""
+def factors(module: Any, name: str, x: Tensor) -> Tensor:
+    """The factors of x, on its device, in the precision they are stored in: (n,), or (1,).
+
+    The weight is not asked for a device: one that is offloaded has none until its Linear runs.
+    """
     linear, scale = getattr(module, name), module.config.scales[name]
     ratio = scale["init"] / scale["scale"]
-    with torch.autocast(linear.weight.device.type, enabled=False):
-        return linear(linear.weight.new_full((1,), ratio, requires_grad=False))
+    with maybe_autocast(x.device.type, enabled=False):
+        found = linear(torch.full((1,), ratio, dtype=linear.weight.dtype, device=x.device))
+    return found.to(x.device)  # `device_map` may put it elsewhere than the matrix before it
 
 
 def residual(h: Tensor, y: Tensor, alpha: Tensor, update: str) -> Tensor:
@@ -176,7 +185,7 @@ class NGPTAttention(nn.Module):
         q, k = q.to(v.dtype), k.to(v.dtype)
         if self.config.qk_norm:
             q, k = normalize(q), normalize(k)
-        s_q = s_k = factors(self, "s_qk")
+        s_q = s_k = factors(self, "s_qk", hidden_states)
         if self.config.scales["s_qk"]["mode"] == "vector":
             s_k = s_k.view(-1, self.head_dim)  # (G, K)
             s_q = s_k.repeat_interleave(self.num_key_value_groups, dim=0)  # (H, K)
@@ -209,8 +218,8 @@ class NGPTMLP(nn.Module):
         u, nu = self.up_proj(hidden_states), self.gate_proj(hidden_states)
         dtype = u.dtype
         if not self.config.folded:
-            u = u * factors(self, "s_u")
-            nu = nu * (factors(self, "s_nu") * math.sqrt(self.config.hidden_size))
+            u = u * factors(self, "s_u", u)
+            nu = nu * (factors(self, "s_nu", nu) * math.sqrt(self.config.hidden_size))
         return self.down_proj((u * F.silu(nu)).to(dtype))
 
 
@@ -226,7 +235,8 @@ class NGPTDecoderLayer(GradientCheckpointingLayer):
 
     def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
         """(B, T, D) -> (B, T, D)"""
-        alpha_A, alpha_M = factors(self, "alpha_attn"), factors(self, "alpha_mlp")
+        alpha_A = factors(self, "alpha_attn", hidden_states)
+        alpha_M = factors(self, "alpha_mlp", hidden_states)
         if not self.config.signed_alpha:
             alpha_A, alpha_M = alpha_A.abs(), alpha_M.abs()
         h_A, _ = self.self_attn(hidden_states, **kwargs)
@@ -241,7 +251,8 @@ class NGPTPreTrainedModel(LlamaPreTrainedModel):
     config_class = NGPTConfig
     _no_split_modules = ["NGPTDecoderLayer"]  # noqa: RUF012
     _keep_in_fp32_modules_strict = list(SCALES)  # noqa: RUF012
-    _keep_in_fp32_modules = list(SCALES)  # noqa: RUF012 - quantizers skip these
+    # Quantizers skip these; torchao's looks for the name of the parameter.
+    _keep_in_fp32_modules = [*SCALES, *(f"{name}.weight" for name in SCALES)]  # noqa: RUF012
     _can_record_outputs = {  # noqa: RUF012
         "hidden_states": NGPTDecoderLayer,
         "attentions": NGPTAttention,
@@ -259,10 +270,14 @@ class NGPTPreTrainedModel(LlamaPreTrainedModel):
             init.copy_(module.weight, normalize(drawn, getattr(module, "vector_dim", -1)))
 
     def matrices(self) -> Iterator[tuple[Tensor, int]]:
-        """Every matrix of unit vectors, and the dimension along which they are unit."""
+        """Every matrix of unit vectors, and the dimension along which they are unit.
+
+        Matrices that a quantizer has replaced by whole numbers are left out.
+        """
         for module in self.modules():
             for name, dim in getattr(module, "unit_vectors", {}).items():
-                yield module.get_parameter(name), dim
+                if (matrix := module.get_parameter(name)).is_floating_point():
+                    yield matrix, dim
 
     @torch.no_grad()
     def retract_(self) -> None:
@@ -352,7 +367,7 @@ class NGPTForCausalLM(NGPTPreTrainedModel, GenerationMixin):
         )
         logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))
         if not self.config.folded:
-            logits = logits * factors(self, "s_z")
+            logits = logits * factors(self, "s_z", logits)
         loss = None
         if labels is not None:
             loss = self.loss_function(
