@@ -33,7 +33,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -193,12 +193,19 @@ def _best_recipe(series: Sequence[Setting], tokens: int, schedule: str | None) -
 
 
 def compared(settings: Sequence[Setting]) -> dict[Setting, float]:
-    """The mean loss of each over the seeds that all have, or over all of its own."""
-    shared = set.intersection(*({seed for seed, _ in s.losses} for s in settings))
-    return {
-        s: statistics.fmean(loss for seed, loss in s.losses if seed in shared or not shared)
-        for s in settings
-    }
+    """The mean loss of each, see `means`."""
+    found, _ = means([dict(s.losses) for s in settings])
+    return dict(zip(settings, found, strict=True))
+
+
+def means(losses: Sequence[Mapping[int, float]]) -> tuple[list[float], int]:
+    """The mean of each setting's losses by seed, over the seeds that all have, or over its own if
+    they share none; and the number of shared seeds."""
+    shared = set.intersection(*map(set, losses))
+    alike = (
+        [loss for seed, loss in each.items() if seed in shared or not shared] for each in losses
+    )
+    return list(map(statistics.fmean, alike)), len(shared)
 
 
 def _better(settings: Iterable[Setting], chosen: Setting) -> Better | None:

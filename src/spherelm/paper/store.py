@@ -48,6 +48,10 @@ class Record:
         return self.config.tokens
 
     @property
+    def seed(self) -> int:
+        return self.config.train.seed
+
+    @property
     def loss(self) -> float:
         """The validation loss at its end."""
         return self.curve[-1][1]

@@ -19,12 +19,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from spherelm import records
+from spherelm.console import format_context
 from spherelm.errors import UserError
 from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, average_of
 from spherelm.paper.scaling import figures
 from spherelm.paper.scaling.arms import ARMS, MAIN
-from spherelm.paper.scaling.identity import arm_of, place_of, size_of, variant_of
-from spherelm.paper.scaling.words import LEAD, lead, thousands
+from spherelm.paper.scaling.identity import Place, arm_of, variant_of
+from spherelm.paper.scaling.words import LEAD, lead, number
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 from spherelm.plots.chart import Axis, Chart, described
@@ -87,7 +88,7 @@ def read(results: Path, known: Sequence[Record]) -> list[Evaluated]:
 
     def rank(each: Evaluated) -> tuple[Any, ...]:
         run = each.run
-        return *place_of(run.config), run.tokens, order.index(arm_of(run.config)), run.id
+        return Place.of(run.config).rank(), run.tokens, order.index(arm_of(run.config)), run.id
 
     return sorted((e for e in found.values() if e.tasks or e.texts or e.lengths), key=rank)
 
@@ -155,20 +156,12 @@ def task_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
     rows = [
         [
             *lead(each.run),
-            *(_told(each.tasks.get(task.name)) for task in asked),
-            _told(each.average),
+            *(str(each.tasks.get(task.name) or "-") for task in asked),
+            str(each.average or "-"),
         ]
         for each in found
     ]
     yield markdown.table(head, rows)
-
-
-def _told(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-def _number(value: float | None, digits: str) -> str:
-    return "-" if value is None else f"{value:{digits}}"
 
 
 def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
@@ -182,7 +175,7 @@ def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
         yield f"![{chart.title}]({chart.name}.svg)"
     head = (*LEAD, *(f"{length:,}" for length in lengths))
     rows = [
-        [*lead(each.run), *(_number(each.lengths.get(length), ",.1f") for length in lengths)]
+        [*lead(each.run), *(number(each.lengths.get(length), ",.1f") for length in lengths)]
         for each in found
     ]
     yield markdown.table(head, rows)
@@ -191,18 +184,18 @@ def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
 def length_charts(found: Sequence[Evaluated]) -> list[Chart]:
     """For each model and training context, a chart with the longest run of each arm; among equally
     long ones, the one with the lowest final loss."""
-    charts: dict[tuple[str, int], dict[str, Evaluated]] = {}
+    charts: dict[Place, dict[str, Evaluated]] = {}
     for each in sorted(found, key=lambda each: (each.run.tokens, -each.run.loss)):
         run = each.run.config
         arm = arm_of(run)
         ablated = variant_of(each.run.id) and arm in MAIN  # but nGPT without QK-norm is an arm
         if each.lengths and not ablated:
-            charts.setdefault((size_of(run), run.model.context), {})[arm] = each
-    return [_length_chart(*place, arms) for place, arms in charts.items()]
+            charts.setdefault(Place.of(run), {})[arm] = each
+    return [_length_chart(place, arms) for place, arms in charts.items()]
 
 
-def _length_chart(size: str, context: int, arms: Mapping[str, Evaluated]) -> Chart:
-    what, name = figures.named(size, context)
+def _length_chart(place: Place, arms: Mapping[str, Evaluated]) -> Chart:
+    what, name = figures.named(place)
     curves = {
         arm: [(n, value) for n, value in sorted(each.lengths.items()) if math.isfinite(value)]
         for arm, each in arms.items()
@@ -211,7 +204,7 @@ def _length_chart(size: str, context: int, arms: Mapping[str, Evaluated]) -> Cha
     return described(
         f"length-{name}",
         f"Perplexity by length, trained at {what}",
-        Axis("tokens of context", log=True, ticks=[(n, thousands(n)) for n in lengths]),
+        Axis("tokens of context", log=True, ticks=[(n, format_context(n)) for n in lengths]),
         Axis("perplexity", log=True),
         figures.lines(curves),
     )
