@@ -92,12 +92,11 @@ def recommend(
     settings = measured() if settings is None else settings
     kind = _nearest_kind(_ended(settings), run)
     series = _nearest_series([s for s in settings if s.kind == kind], run)
-    tokens = run.train.steps * run.tokens_per_step
     asked = run.optim.schedule if "optim.schedule" in given else None
-    best = _best_recipe(series, tokens, asked)
+    best = _best_recipe(series, run.tokens, asked)
     optima = _optima([s for s in series if s.recipe == best.recipe])
-    around = _around(optima, tokens)
-    lr, ratio = _between(around, tokens)
+    around = _around(optima, run.tokens)
+    lr, ratio = _between(around, run.tokens)
     fall = FALL.get(run.optim.algorithm, 1.0)
     by_width = min(1.0, best.size.d_model / _width(run)) ** fall
     lr = _digits(lr * by_width)
@@ -158,7 +157,7 @@ def _differing(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> tu
 
 
 def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting]:
-    wanted, tokens = Size.of(run), run.train.steps * run.tokens_per_step
+    wanted = Size.of(run)
 
     def distance(series: Sequence[Setting]) -> tuple[float, bool, Size]:
         size, budgets = series[0].size, [s.tokens for s in _ended(series)]
@@ -166,7 +165,7 @@ def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting
             (size.parameters, wanted.parameters),
             (size.context, wanted.context),
             (size.tokens_per_step, wanted.tokens_per_step),
-            (min(max(budgets), max(min(budgets), tokens)), tokens),
+            (min(max(budgets), max(min(budgets), run.tokens)), run.tokens),
         )
         far = sum(abs(math.log2(a / b)) for a, b in pairs)
         alone = not any(len(optimum.tried) > 1 for optimum in _found(series))
