@@ -50,7 +50,6 @@ SHORT = 20
 """A first table of at most this many rows comes before the pictures."""
 LONG = 30
 """A text cell longer than this may wrap."""
-FILES = ("index.html", "result.md", "result.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +78,12 @@ class Page:
         return self.size.caveat if self.runs else ""
 
 
-def write(page: Page, folder: Path) -> list[Path]:
+def write(page: Page, folder: Path) -> None:
     """Write the page, its tables as Markdown, all numbers as JSON and the pictures as SVG."""
     svg.write([each.chart for each in page.result.figures], folder / "pictures")
     durable.write_text(folder / "result.md", as_markdown(page))
     durable.write_json(folder / "result.json", as_json(page))
     durable.write_text(folder / "index.html", as_html(page))
-    return [folder / name for name in FILES]
 
 
 # --- JSON ----------------------------------------------------------------------------------------

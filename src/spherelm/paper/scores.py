@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from spherelm.errors import UserError
-from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, PaperTask, average_of
+from spherelm.eval.tasks import ACCURACY, PAPER_TASKS, PaperTask, average_of
 from spherelm.paper import tiny_tasks
 from spherelm.paper.points import Point
 from spherelm.paper.workbench import Workbench
 
-ACCURACY = tuple(task for task in PAPER_TASKS if task.name in AVERAGED)
 NOT_SCORED = (
     "Accuracy was not measured: it needs the tasks' files (--tasks-dir) and "
     "lm-evaluation-harness (pip install 'spherelm[eval]')."

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 from spherelm import records
 from spherelm.console import format_context
 from spherelm.errors import UserError
-from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, average_of
+from spherelm.eval.tasks import ACCURACY, AVERAGED, average_of
 from spherelm.paper.scaling import figures
 from spherelm.paper.scaling.arms import ARMS, MAIN
 from spherelm.paper.scaling.identity import Place, arm_of, variant_of
@@ -34,7 +34,6 @@ K = TypeVar("K")
 V = TypeVar("V")
 Entry = tuple[str, K, V]
 """A run, what was measured of it, and the number."""
-ACCURACY = tuple(task for task in PAPER_TASKS if task.name in AVERAGED)
 FOLDER = "evaluations"
 
 
