@@ -11,7 +11,6 @@ from spherelm.cli.reproduce_flags import ReproduceFlags
 from spherelm.console import counted, entries, format_count, paragraph, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import given, parse
-from spherelm.validate import require_int, require_positive
 
 if TYPE_CHECKING:
     from spherelm.paper.item import Item
@@ -25,12 +24,6 @@ ITEMS_ALONE = {"size", "tasks_dir", "books", "records", "device", "tflops", "jso
 
 def main(argv: list[str]) -> int:
     flags = parse(ReproduceFlags, argv, "reproduce")
-    if flags.workers is not None:
-        require_int("--workers", flags.workers, at_least=0)
-    if flags.minutes is not None:
-        require_positive("--minutes", flags.minutes)
-    if flags.tflops is not None:
-        require_positive("--tflops", flags.tflops)
 
     from spherelm.paper import registry
 
