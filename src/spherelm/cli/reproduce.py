@@ -77,9 +77,6 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
             {"item": item.name, "source": item.source, "shows": item.shows, "costs": costs}
         )
 
-    def any_runs(each: dict[str, Any]) -> bool:
-        return any(cost["runs"] for cost in each["costs"].values())
-
     def print_all() -> None:
         listed = []
         for each in found:
@@ -87,7 +84,8 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
                 f"{size.name} {size.cost(cost['hours'])} ({counted(cost['runs'], 'run')})"
                 for size, cost in zip(shown, each["costs"].values(), strict=True)
             ]
-            cost = " · ".join(costs) if any_runs(each) else "nothing to train"
+            trains = any(cost["runs"] for cost in each["costs"].values())
+            cost = " · ".join(costs) if trains else "nothing to train"
             listed += [(each["item"], f"{each['source']}: {each['shows']}"), ("", cost)]
         if flags.item in ("", registry.ALL):
             listed += [
