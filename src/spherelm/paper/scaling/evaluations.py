@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from spherelm import records
 from spherelm.console import format_context
@@ -30,10 +30,9 @@ from spherelm.paper.store import Record
 from spherelm.plots import markdown
 from spherelm.plots.chart import Axis, Chart, described
 
-K = TypeVar("K")
-V = TypeVar("V")
-Entry = tuple[str, K, V]
+Entry = tuple[str, str | int, Any]
 """A run, what was measured of it, and the number."""
+Entries = Iterator[Entry]
 FOLDER = "evaluations"
 
 
@@ -77,12 +76,12 @@ class Evaluated:
 def read(results: Path, known: Sequence[Record]) -> list[Evaluated]:
     """All runs that were evaluated, by model, context, tokens and arm."""
     found = {record.id: Evaluated(record) for record in known}
-    for run, task, accuracy in _all(results, "tasks", _tasks):
-        _of(run, found).tasks[task] = accuracy
-    for run, text, bits in _all(results, "texts", _texts):
-        _of(run, found).texts[text] = bits
-    for run, length, perplexity in _all(results, "length", _lengths):
-        _of(run, found).lengths[length] = perplexity
+    for kind, (field_of, entries) in _KINDS.items():
+        folder = results / "data" / FOLDER
+        files = [*folder.glob(f"{kind}.json"), *folder.glob(f"{kind}-*.json")]
+        for path in sorted(files, key=lambda path: (len(path.name), path.name)):
+            for run, what, value in _entries(path, entries):
+                getattr(_of(run, found), field_of)[what] = value
     order = list(ARMS)
 
     def rank(each: Evaluated) -> tuple[Any, ...]:
@@ -100,24 +99,14 @@ def _of(run: str, found: Mapping[str, Evaluated]) -> Evaluated:
     raise UserError(f"data/{FOLDER} has the run {run}, and data/scaling no record of that name")
 
 
-def _all(
-    results: Path, kind: str, entries: Callable[[Any], Iterator[Entry[K, V]]]
-) -> Iterator[Entry[K, V]]:
-    """What all files of a kind hold, the one without a number first."""
-    folder = results / "data" / FOLDER
-    files = [*folder.glob(f"{kind}.json"), *folder.glob(f"{kind}-*.json")]
-    for path in sorted(files, key=lambda path: (len(path.name), path.name)):
-        yield from _entries(path, entries)
-
-
-def _entries(path: Path, entries: Callable[[Any], Iterator[Entry[K, V]]]) -> Sequence[Entry[K, V]]:
+def _entries(path: Path, entries: Callable[[Any], Entries]) -> list[Entry]:
     try:
         return list(entries(records.read(path)))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise records.damaged(path, "it is not what `spherelm eval` prints") from None
 
 
-def _tasks(values: Any) -> Iterator[Entry[str, Accuracy]]:
+def _tasks(values: Any) -> Entries:
     for model in values["models"]:
         for name, of in model["tasks"].items():
             if name in AVERAGED:
@@ -125,15 +114,19 @@ def _tasks(values: Any) -> Iterator[Entry[str, Accuracy]]:
                 yield model["run"], name, accuracy
 
 
-def _texts(values: Any) -> Iterator[Entry[str, float]]:
+def _texts(values: Any) -> Entries:
     for result in values["results"]:
         yield result["run"], result["text"], result["bits_per_byte"]
 
 
-def _lengths(values: Any) -> Iterator[Entry[int, float]]:
+def _lengths(values: Any) -> Entries:
     for curve in values["curves"]:
         for length, perplexity in zip(curve["lengths"], curve["perplexities"], strict=True):
             yield curve["run"], length, perplexity
+
+
+_KINDS = {"tasks": ("tasks", _tasks), "texts": ("texts", _texts), "length": ("lengths", _lengths)}
+"""By the files' name: the field of `Evaluated` that they fill, and what reads them."""
 
 
 # --- tables and pictures -------------------------------------------------------------------------

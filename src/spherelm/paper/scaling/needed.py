@@ -203,7 +203,7 @@ def sentence(ends: Ends) -> Iterator[str]:
 
 def shares(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
     """What nGPT needs for the final losses of baselines."""
-    if rows := [_share_row(needed, steps) for needed in _of_baselines(ends)]:
+    if rows := [_row(needed, steps, end_first=True) for needed in _of_baselines(ends)]:
         yield (
             "Tokens that an arm of nGPT needs for the loss at which a baseline ends, its largest "
             "budget first, for every arm of nGPT with two budgets or more. The share is one of the "
@@ -215,7 +215,7 @@ def shares(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
 
 def factors(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
     """What baselines need for the final losses of nGPT, and GPT for those of other baselines."""
-    if rows := [_factor_row(needed, steps) for needed in _by_baselines(ends)]:
+    if rows := [_row(needed, steps, end_first=False) for needed in _by_baselines(ends)]:
         yield (
             "Tokens that a baseline needs for the loss at which another arm ends, for every "
             "baseline with two budgets or more. The factor is one of tokens; in seconds it is "
@@ -246,26 +246,13 @@ def _by_baselines(ends: Ends) -> Iterator[Needed]:
             yield from (needed for needed in found if needed is not None)
 
 
-def _share_row(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
-    curve, where, arm, end = _who(needed)
-    return [*where, arm, *end, curve, *_cells(needed, steps)]
-
-
-def _factor_row(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
-    curve, where, arm, end = _who(needed)
-    return [*where, curve, arm, *end, *_cells(needed, steps)]
-
-
-def _who(needed: Needed) -> tuple[str, list[str], str, list[str]]:
-    """The curve's arm; the model and context; the arm that ended; and the numbers of its end."""
-    end = needed.end
-    numbers = [millions(end.tokens), f"{end.loss:.3f}", str(len(end.runs))]
-    return ARMS[needed.arm].title, [*end.place.cells], ARMS[end.arm].title, numbers
-
-
-def _cells(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
-    """Tokens that are needed, the factor, its interval, and the factor in seconds."""
+def _row(needed: Needed, steps: Sequence[StepTime], *, end_first: bool) -> list[str]:
+    """A row of `_SHARE`, or else of `_FACTOR`."""
     end, found = needed.end, needed.reading
+    numbers = (millions(end.tokens), f"{end.loss:.3f}", str(len(end.runs)))
+    of_end, curve = (ARMS[end.arm].title, *numbers), (ARMS[needed.arm].title,)
+    who = (*of_end, *curve) if end_first else (*curve, *of_end)
     longer = times.ratio(steps, (needed.arm, end.place), (end.arm, end.place))
     seconds = "-" if longer is None else found.told(longer)
-    return [found.tokens, found.value(), found.certainty, seconds]
+    needs = found.tokens, found.value(), found.certainty, seconds
+    return [*end.place.cells, *who, *needs]
