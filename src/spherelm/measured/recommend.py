@@ -175,13 +175,6 @@ def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting
     return min(([s for s in settings if (s.page, s.size) == key] for key in keys), key=distance)
 
 
-def _by_budget_and_recipe(series: Iterable[Setting]) -> list[list[Setting]]:
-    groups: dict[tuple[Any, ...], list[Setting]] = {}
-    for setting in series:
-        groups.setdefault((setting.tokens, setting.recipe), []).append(setting)
-    return list(groups.values())
-
-
 def _best_recipe(series: Sequence[Setting], tokens: int, schedule: str | None) -> Setting:
     """The best setting at the nearest number of tokens."""
     asked = [s for s in series if dict(s.recipe)["optim.schedule"] == schedule]
@@ -236,7 +229,10 @@ def _optima(settings: Sequence[Setting]) -> list[Optimum]:
 
 def _found(settings: Iterable[Setting]) -> list[Optimum]:
     """The best rate for each recipe and number of tokens of which a run has ended."""
-    return [_optimum(group) for group in _by_budget_and_recipe(settings) if _ended(group)]
+    groups: dict[tuple[Any, ...], list[Setting]] = {}
+    for setting in settings:
+        groups.setdefault((setting.tokens, setting.recipe), []).append(setting)
+    return [_optimum(group) for group in groups.values() if _ended(group)]
 
 
 def _optimum(settings: Sequence[Setting]) -> Optimum:
