@@ -44,7 +44,8 @@ def _parts(models: Sequence[Insides]) -> Iterator[Part]:
     for chapter in chapters_of(models):
         if chapter.name == "directions":
             yield Part("explorer-part", "One token's path", EXPLORER)
-        content = _chapter(chapter) + below.get(chapter.name, "")
+        content = f"<p>{escape(chapter.paper)}</p>\n{pictures(chapter.pictures)}"
+        content += below.get(chapter.name, "")
         yield Part(chapter.name, chapter.title, content, SHORT.get(chapter.name))
 
 
@@ -79,10 +80,6 @@ def _models(models: Sequence[Insides]) -> str:
         for m, role in coloured(models)
     ]
     return table(names, rows, stacked=True)
-
-
-def _chapter(chapter: Chapter) -> str:
-    return f"<p>{escape(chapter.paper)}</p>\n{pictures(chapter.pictures)}"
 
 
 EXPLORER = (
