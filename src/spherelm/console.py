@@ -228,6 +228,11 @@ def format_count(value: float) -> str:
     return f"{shown:.3g}"
 
 
+def format_context(tokens: int) -> str:
+    """4096 -> 4k"""
+    return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
+
+
 def counted(number: int, thing: str) -> str:
     """1 run, 24 runs"""
     return f"{number:,} {thing}" + "s" * (number != 1)

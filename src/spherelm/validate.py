@@ -5,8 +5,9 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Callable
 from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
 from spherelm.errors import UserError
 
@@ -41,39 +42,26 @@ def _short(value: int) -> str:
     return f"{value}" if digits < 50 else f"one of about {digits} digits"
 
 
-def require_positive(name: str, value: object) -> None:
-    """Require a finite number above 0."""
-    if not (number := _number(value)) or number <= 0:
-        raise UserError(f"{name} must be a finite number above 0, not {value!r}")
+def _number_that(what: str, fits: Callable[[float], bool]) -> Callable[[str, object], None]:
+    """A check for a finite number in a range, which `what` describes."""
+
+    def require(name: str, value: object) -> None:
+        real = isinstance(value, (int, float)) and not isinstance(value, bool)
+        number = cast(float, value) if real else math.nan
+        try:
+            fitting = math.isfinite(number) and fits(number)
+        except OverflowError:  # an integer too large for a float
+            fitting = False
+        if not fitting:
+            raise UserError(f"{name} must be {what}, not {value!r}")
+
+    return require
 
 
-def require_non_negative(name: str, value: object) -> None:
-    """Require a finite number of at least 0."""
-    if (number := _number(value)) is None or number < 0:
-        raise UserError(f"{name} must be a finite number of at least 0, not {value!r}")
-
-
-def require_fraction(name: str, value: object) -> None:
-    """Require a number of at least 0 and below 1."""
-    if (number := _number(value)) is None or not 0 <= number < 1:
-        raise UserError(f"{name} must be at least 0 and below 1, not {value!r}")
-
-
-def require_share(name: str, value: object) -> None:
-    """Require a number above 0 and at most 1."""
-    if not (number := _number(value)) or not 0 < number <= 1:
-        raise UserError(f"{name} must be above 0 and at most 1, not {value!r}")
-
-
-def _number(value: object) -> float | None:
-    """A finite number; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return None
-    try:
-        return value if math.isfinite(value) else None
-    except OverflowError:  # an integer too large for a float
-        return None
-
+require_positive = _number_that("a finite number above 0", lambda x: x > 0)
+require_non_negative = _number_that("a finite number of at least 0", lambda x: x >= 0)
+require_fraction = _number_that("at least 0 and below 1", lambda x: 0 <= x < 1)
+require_share = _number_that("above 0 and at most 1", lambda x: 0 < x <= 1)
 
 FromZero = Annotated[int, "at least 0"]
 Seed = Annotated[int, "at least 0 and below 2^64"]

@@ -12,10 +12,10 @@ import torch
 from spherelm import Transformer
 from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.inspect import weight_charts
-from spherelm.inspect.charts import chapters_of
 from spherelm.inspect.conditions import FullMatrix
 from spherelm.inspect.distribution import distribution_of
 from spherelm.inspect.insides import Insides, look_inside
+from spherelm.inspect.page import chapters_of
 from spherelm.inspect.picture import POINTS, distributions, ranked
 from spherelm.plots.chart import Chart
 from tests.saved_runs import byte_model

@@ -22,8 +22,8 @@ from spherelm.data.tokenizer import ByteTokenizer
 from spherelm.folders.kinds import INSPECT, stranger
 from spherelm.hf.export import export_to_hf
 from spherelm.inspect.insides import look_inside, texts_of
-from spherelm.inspect.names import short_labels
 from spherelm.inspect.page import render
+from spherelm.inspect.picture import short_labels
 from spherelm.plots import png
 from tests.browser import Page, browser
 from tests.compare.test_report import Tags

@@ -20,6 +20,7 @@ from spherelm.paper.runner import Runner
 from spherelm.paper.scaling import arms, grid, identity, needed, page
 from spherelm.paper.scaling.chance import noises
 from spherelm.paper.scaling.grid import GRID
+from spherelm.paper.scaling.identity import Place, first
 from spherelm.paper.scaling.point import SMALL, TOKENS_PER_STEP, Point
 from spherelm.plots import svg
 
@@ -94,13 +95,13 @@ def test_a_kinds_rate_that_helped_is_tried_with_more_tokens() -> None:
 def test_the_best_baseline_is_offered_what_its_rival_is() -> None:
     """Whichever it is: rates on both sides of its best one, and neighbours of its own values."""
     ends = needed.Ends.of(store.read(ROOT / "docs" / "results" / "data" / "scaling"))
-    found = needed.answer(ends, *PLACE)
+    found = needed.answer(ends, PLACE)
     assert found is not None
     offered = {}
     for arm in (found.of_best.end.arm, found.of_gpt.arm):
         here = [p for p in GRID if (p.arm, p.millions, p.size, p.context) == (arm, 92, *PLACE)]
-        (at_92,) = (b for b in ends.at(*PLACE) if (b.arm, b.tokens) == (arm, tokens(92)))
-        best = at_92.runs[0].config.optim.lr
+        (at_92,) = (b for b in ends.at(PLACE) if (b.arm, b.tokens) == (arm, tokens(92)))
+        best = first(at_92.runs).config.optim.lr
         rates = {p.peak for p in here}
         assert min(rates) < best < max(rates), arm
         offered[arm] = {(p.peak, p.muon_lr, p.tuned) for p in here}
@@ -129,7 +130,7 @@ def test_tuned_values_carry_over_to_other_sizes() -> None:
     assert ngpt.alpha_attn.init == ngpt.alpha_mlp.init == pytest.approx(2 / 12)
 
 
-PLACE = (SMALL, 4096)
+PLACE = Place(SMALL, 4096)
 """Where values are tuned; other contexts and sizes take over what was best there."""
 
 
@@ -246,7 +247,7 @@ def test_settings_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> Non
         made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
     made_up(tmp_path, Point("gpt", 92, lr=2e-3), 4.0)  # below the mean of three, above seed 0
     (found,) = needed.Ends.of(store.read(tmp_path)).bests
-    assert {run.config.optim.lr for run in found.runs} == {4e-3}
+    assert {run.config.optim.lr for run in found.runs.values()} == {4e-3}
     assert found.loss == pytest.approx(4.1)
 
 
@@ -257,7 +258,7 @@ def test_two_settings_of_three_seeds_are_compared_on_all_three(tmp_path: Path) -
             made_up(tmp_path, Point("gpt", 92, lr=lr, seed=seed), loss)
     made_up(tmp_path, Point("gpt", 92, lr=2e-3), 4.2)
     (found,) = needed.Ends.of(store.read(tmp_path)).bests
-    assert {run.config.optim.lr for run in found.runs} == {8e-3}
+    assert {run.config.optim.lr for run in found.runs.values()} == {8e-3}
     assert found.loss == pytest.approx(4.0)
 
 
@@ -270,7 +271,7 @@ def test_one_seed_wins_against_several_by_more_than_chance_alone(
         made_up(tmp_path, Point("gpt", 92, seed=seed), loss)
     made_up(tmp_path, Point("gpt", 92, lr=2e-3), alone)
     (found,) = needed.Ends.of(store.read(tmp_path)).bests
-    assert {run.config.optim.lr for run in found.runs} == {lr}
+    assert {run.config.optim.lr for run in found.runs.values()} == {lr}
 
 
 def test_less_is_beyond_chance_between_settings_that_share_more_seeds(tmp_path: Path) -> None:
@@ -280,7 +281,7 @@ def test_less_is_beyond_chance_between_settings_that_share_more_seeds(tmp_path: 
         for seed, loss in enumerate(ends):
             made_up(tmp_path, Point("gpt", 92, lr=lr, seed=seed), loss)
     (found,) = needed.Ends.of(store.read(tmp_path)).bests
-    assert {run.config.optim.lr for run in found.runs} == {2e-3}
+    assert {run.config.optim.lr for run in found.runs.values()} == {2e-3}
 
 
 def test_a_change_is_told_beside_the_nearest_run_without_it(tmp_path: Path) -> None:
@@ -414,7 +415,7 @@ def test_what_a_spread_of_all_but_the_plain_gpt_would_say() -> None:
     data = page.Data.read(ROOT / "docs" / "results")
     others = [record for record in data.records if identity.arm_of(record.config) != "gpt"]
     ends = dataclasses.replace(needed.Ends.of(data.records), noises=noises(others))
-    of_tied = {b.tokens: b for b in ends.at("8x512", 4096) if b.arm == "gpt-qk-muon-tied"}
+    of_tied = {b.tokens: b for b in ends.at(PLACE) if b.arm == "gpt-qk-muon-tied"}
     found = {}
     for tokens_of, end in of_tied.items():
         reached = ends.needed("ngpt-muon", end)

@@ -159,7 +159,9 @@ def test_of_two_runs_of_an_arm_the_curve_is_that_of_the_better_one(results: Path
     (records / point.id / "config.toml").write_text(to_toml(rehearsed(point.config())))
     lines = [json.loads(line) for line in (records / NGPT / "metrics.jsonl").open()]
     lines[-1]["val_loss"] += 0.5
-    (records / point.id / "metrics.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    (records / point.id / "metrics.jsonl").write_text(
+        "".join(f"{json.dumps(line)}\n" for line in lines)
+    )
     later["curves"] = [curve | {"run": f"runs/{point.id}", "perplexities": [7.0, 7.0]}]
     (results / "data" / "evaluations" / "length-2.json").write_text(json.dumps(later))
     series = page.Data.read(results).figures()[-1].series

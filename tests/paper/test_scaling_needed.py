@@ -32,7 +32,7 @@ def study(folder: Path, **ahead: float) -> Path:
 
 
 def answered(runs: Path) -> str:
-    return str(needed.answer(Ends.of(read(runs)), *needed.ASKED))
+    return str(needed.answer(Ends.of(read(runs)), needed.ASKED))
 
 
 def rows_of(folder: Path, name: str = "shares", at: str = "4k") -> list[list[str]]:
@@ -173,7 +173,7 @@ def test_no_answer_is_made_up(points: Sequence[tuple[str, int]], tmp_path: Path)
         loss = LAW.loss((2 if arm == "ngpt" else 1) * tokens(millions))
         made_up(tmp_path / "data" / "scaling", Point(arm, millions), loss)
     data = page.Data.read(tmp_path)
-    assert needed.answer(Ends.of(data.records), *needed.ASKED) is None
+    assert needed.answer(Ends.of(data.records), needed.ASKED) is None
     assert "answer" not in data.sections()
     assert all(figure.span is None for figure in data.figures())
 

@@ -28,8 +28,9 @@ from spherelm.data.encode import available_cores
 from spherelm.data.loader import Loader
 from spherelm.data.open import open_dataset
 from spherelm.data.prepare import PrepareConfig, prepare
-from spherelm.data.sources import Position, find_sources
+from spherelm.data.sources import find_sources
 from spherelm.data.tokenizer_library import LibraryTokenizer, train_tokenizer
+from spherelm.eval.texts import read_texts
 
 SHAPES = ((256, 64), (1024, 32), (4096, 8))
 """Context and batch size of the loader's rounds."""
@@ -136,7 +137,8 @@ def measure_prepare(flags: Flags) -> dict[str, Any]:
         if flags.text is None:
             whole = "\n<|endoftext|>\n".join(_builtin_documents())
             text.write_text(whole, encoding="utf-8", newline="\n")
-        documents = _documents(text)
+        (named,) = read_texts([str(text)])
+        documents = list(named.documents)
         size = sum(len(document.encode()) for document in documents)
         if flags.tokenizer is not None:
             tokenizer = LibraryTokenizer.load(flags.tokenizer)
@@ -198,17 +200,6 @@ def _builtin_documents() -> list[str]:
     shard = dataset.train.shards[0]
     assert shard.starts is not None
     return [tokenizer.decode(ids.tolist()) for ids in np.split(shard.tokens, shard.starts[1:])]
-
-
-def _documents(path: Path) -> list[str]:
-    """The documents of a text file, split as by `prepare`."""
-    parts: list[list[str]] = []
-    for source in find_sources([str(path)]):
-        for piece in source.pieces(Position()):
-            if piece.starts:
-                parts.append([])
-            parts[-1].append(piece.text)
-    return ["".join(part) for part in parts]
 
 
 def _loader_table(rows: list[dict[str, Any]]) -> Table:

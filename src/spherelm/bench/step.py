@@ -15,7 +15,6 @@ Forward, backward, clipping and optimizer, in one process on the same random tok
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -29,7 +28,7 @@ from spherelm.bench.flags import StepFlags as Flags
 from spherelm.bench.flags import StepMode as Mode
 from spherelm.bench.report import Report, Table, environment, measuring
 from spherelm.bench.shares import shares
-from spherelm.bench.timing import Timing, milliseconds
+from spherelm.bench.timing import TURNS, Timing, by_turns, free
 from spherelm.config import RunConfig
 from spherelm.data.loader import Batch
 from spherelm.model.config import Arch
@@ -55,8 +54,9 @@ PEAK_FLOPS = {
     "A100": 312e12,
 }
 """Dense bf16 FLOP/s from the datasheets, by a part of the GPU's name; MFU is relative to these."""
-_TURNS = 4
 
+TOKENS_ON_CUDA = 32_768
+"""Tokens of a step, unless --tokens says otherwise."""
 OURS = ("kernels", "fp8", "kernels-eager")
 """Modes that use our kernels."""
 
@@ -151,10 +151,7 @@ def _tables(results: Sequence[StepResult]) -> list[Table]:
 def measure_steps(
     size: str, runs: dict[Arch, RunConfig], mode: Mode, flags: Flags, device: torch.device
 ) -> list[StepResult]:
-    """Build the models of one size, time them in turns, and free their memory.
-
-    They take turns because a device warms up, and so slows down, while it is measured.
-    """
+    """Build the models of one size, time them by turns, and free their memory."""
     torch.compiler.reset()
     ops = Choice("auto" if mode in OURS else "reference", flags.attention, fp8=mode == "fp8")
     with flash_attention_3(flags.attention):
@@ -162,17 +159,13 @@ def measure_steps(
         built = {
             arch: _Built(run, mode, flags.tokens, device, ops, graphs) for arch, run in runs.items()
         }
-        times: dict[Arch, list[float]] = {arch: [] for arch in flags.archs}
-        for _ in range(_TURNS):
-            for arch in flags.archs:
-                some = max(1, flags.repeats // _TURNS)
-                times[arch] += milliseconds(built[arch].step, device, some, warmup=3)
-        parts = {arch: shares(built[arch].step, device) for arch in flags.archs}
+        steps = {arch: built[arch].step for arch in flags.archs}
+        times = by_turns(steps, device, max(1, flags.repeats // TURNS), warmup=3)
+        parts = {arch: shares(step, device) for arch, step in steps.items()}
     results = []
     fastest = peak_flops(device)
     for arch, run in runs.items():
-        timing = Timing.of(times[arch])
-        done = built[arch].tokens
+        timing, done = times[arch], built[arch].tokens
         tflops = flops_per_token(run.model) * done / timing.median / 1e9
         results.append(
             StepResult(
@@ -188,10 +181,8 @@ def measure_steps(
                 parts[arch],
             )
         )
-    del built
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
+    del built, steps
+    free(device)
     return results
 
 
@@ -208,7 +199,7 @@ class _Built:
         graphs: bool,
     ) -> None:
         if tokens is None:
-            tokens = 32768 if device.type == "cuda" else run.tokens_per_step
+            tokens = TOKENS_ON_CUDA if device.type == "cuda" else run.tokens_per_step
         batch = max(1, tokens // run.model.context)
         self.tokens = batch * run.model.context
         before = 0

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
+
+K = TypeVar("K")
+TURNS = 4
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,25 @@ def measure(
 ) -> Timing:
     """Time `repeats` repetitions after `warmup` others."""
     return Timing.of(milliseconds(work, device, repeats, warmup))
+
+
+def by_turns(
+    works: Mapping[K, Callable[[], object]], device: torch.device, repeats: int, warmup: int
+) -> dict[K, Timing]:
+    """Time `repeats` repetitions of each in every one of `TURNS` turns: a device warms up, and so
+    slows down, while it is measured."""
+    times: dict[K, list[float]] = {name: [] for name in works}
+    for _ in range(TURNS):
+        for name, work in works.items():
+            times[name] += milliseconds(work, device, repeats, warmup)
+    return {name: Timing.of(found) for name, found in times.items()}
+
+
+def free(device: torch.device) -> None:
+    """Give back the memory of what is no longer used."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
 
 
 def copy_speed(device: torch.device, repeats: int = 10) -> float:

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tyro
+
 from spherelm.cli import ask
-from spherelm.cli.saved_model import ModelFlags, parse_for_model
+from spherelm.cli.saved_model import ModelsFlags, parse_for_model
 from spherelm.console import show
 from spherelm.errors import UserError, or_say
 from spherelm.generation.settings import Sampling
@@ -28,7 +30,7 @@ ENCODING = "utf-8-sig"
 
 
 @dataclass(frozen=True, kw_only=True)
-class GenerateFlags(Sampling, ModelFlags):
+class GenerateFlags(Sampling, ModelsFlags):
     """Continue one or more prompts.
 
     Without a flag for prompts, the prompt is read from a pipe; on a terminal you are asked for one
@@ -37,6 +39,8 @@ class GenerateFlags(Sampling, ModelFlags):
         spherelm generate runs/mine --prompt "The sphere"
     """
 
+    run: tyro.conf.Positional[str]
+    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""
     prompt: tuple[str, ...] = ()
     """Text to continue; several are continued together. An empty one begins a new document."""
     prompts: str | None = None

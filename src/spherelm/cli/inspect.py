@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
 def _inspect(flags: InspectFlags) -> int:
     from spherelm.inspect.files import write_page, write_pictures
     from spherelm.inspect.insides import look_inside
-    from spherelm.inspect.names import short_labels
+    from spherelm.inspect.picture import short_labels
     from spherelm.ops.device import choose_device
     from spherelm.plots.chart import COLOURS, roles_for
     from spherelm.saved import find_saved, find_tokenizer, reading, to_device

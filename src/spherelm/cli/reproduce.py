@@ -11,7 +11,6 @@ from spherelm.cli.reproduce_flags import ReproduceFlags
 from spherelm.console import counted, entries, format_count, paragraph, print_table, show
 from spherelm.errors import UserError
 from spherelm.flags import given, parse
-from spherelm.validate import require_int, require_positive
 
 if TYPE_CHECKING:
     from spherelm.paper.item import Item
@@ -25,12 +24,6 @@ ITEMS_ALONE = {"size", "tasks_dir", "books", "records", "device", "tflops", "jso
 
 def main(argv: list[str]) -> int:
     flags = parse(ReproduceFlags, argv, "reproduce")
-    if flags.workers is not None:
-        require_int("--workers", flags.workers, at_least=0)
-    if flags.minutes is not None:
-        require_positive("--minutes", flags.minutes)
-    if flags.tflops is not None:
-        require_positive("--tflops", flags.tflops)
 
     from spherelm.paper import registry
 
@@ -84,9 +77,6 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
             {"item": item.name, "source": item.source, "shows": item.shows, "costs": costs}
         )
 
-    def any_runs(each: dict[str, Any]) -> bool:
-        return any(cost["runs"] for cost in each["costs"].values())
-
     def print_all() -> None:
         listed = []
         for each in found:
@@ -94,7 +84,8 @@ def _list(items: list[Item], flags: ReproduceFlags) -> int:
                 f"{size.name} {size.cost(cost['hours'])} ({counted(cost['runs'], 'run')})"
                 for size, cost in zip(shown, each["costs"].values(), strict=True)
             ]
-            cost = " · ".join(costs) if any_runs(each) else "nothing to train"
+            trains = any(cost["runs"] for cost in each["costs"].values())
+            cost = " · ".join(costs) if trains else "nothing to train"
             listed += [(each["item"], f"{each['source']}: {each['shows']}"), ("", cost)]
         if flags.item in ("", registry.ALL):
             listed += [

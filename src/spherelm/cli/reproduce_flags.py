@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 import tyro
 
+from spherelm.validate import FromZero, check_fields
+
 
 @dataclass(frozen=True)
 class ReproduceFlags:
@@ -34,7 +36,7 @@ class ReproduceFlags:
     needed, such as docs/results/data/scaling at size small."""
     only: str = "*"
     """Which runs, as comma-separated patterns of names, such as 'ngpt-4k-92m-*,gpt-4k-*'."""
-    workers: int | None = None
+    workers: FromZero | None = None
     """Runs at the same time: two keep one GPU busy while one of them compiles. 0: all in this
     process, one after another. Unset: 0 at nano, else 2."""
     minutes: float | None = None
@@ -61,3 +63,6 @@ class ReproduceFlags:
     RESULTS/data/step-times.json. --only may also name arms; unset: six of them at 4k."""
     rehearse: bool = False
     """scaling: train every run at a tiny size for a few steps, to check that everything works."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")

@@ -7,8 +7,6 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
-import tyro
-
 from spherelm import cpu_isa
 from spherelm.errors import UserError
 from spherelm.flags import parse
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelsFlags:
-    """Flags of a verb that runs any number of saved models."""
+    """Flags of a verb that runs saved models."""
 
     device: str = "auto"
     """cpu, cuda, mps, or auto for the fastest there is."""
@@ -80,11 +78,3 @@ def parse_for_model(
     parsed = parse(flags, argv, verb, meant=meant)
     cpu_isa.before_products(parsed.dtype, parsed.device)
     return parsed
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelFlags(ModelsFlags):
-    """Flags of a verb that runs one saved model."""
-
-    run: tyro.conf.Positional[str]
-    """A run directory (its newest checkpoint), a checkpoint, or an exported folder."""

@@ -220,14 +220,15 @@ class _Base:
         sections = _sections(flags)
         if self.chooses:
             return self._with_measured(sections)
-        note = None
+        changes: dict[str, Any] = {}
+        notes: tuple[str, ...] = ()
         if WARMUP not in self.given:
-            sections["optim"], note = self.with_warmup(flags)
-        notes: tuple[str, ...] = () if note is None else (note,)
+            changes["warmup_steps"], notes = self.warmup(flags.train.steps)
         if self.source is not None and (own := self.own_rates(flags.optim.lr)):
-            sections["optim"] = dataclasses.replace(sections["optim"], **own)
+            changes |= own
             told = ", ".join(f"optim.{name} {rate:g}" for name, rate in own.items())
             notes += (f"in proportion to {self.whose} optim.lr: {told}",)
+        sections["optim"] = dataclasses.replace(flags.optim, **changes)
         return RunConfig(**sections), notes
 
     def _with_measured(self, sections: dict[str, Any]) -> tuple[RunConfig, tuple[str, ...]]:
@@ -254,21 +255,20 @@ class _Base:
                 found[name] = float(f"{own * lr / last.lr:.4g}")
         return found
 
-    def with_warmup(self, flags: TrainFlags) -> tuple[OptimConfig, str | None]:
-        """The optimizer's settings with the preset's warmup, and a remark if it had to change.
+    def warmup(self, steps: int) -> tuple[int, tuple[str, ...]]:
+        """The preset's warmup in a run of so many steps, and a remark if it had to change.
 
         If the run is no longer than the warmup, the warmup is scaled to keep its share of the run.
         A resumed run keeps its own, which may have been scaled to fewer steps than it has now.
         """
-        warmup, steps, note = self.preset.optim.warmup_steps, flags.train.steps, None
         if self.own is not None:
-            warmup = self.own.optim.warmup_steps
-        elif 0 < steps <= warmup:
-            share = f"{self.whose} {warmup} of {self.preset.train.steps}"
-            warmup = presets.warmup_for(self.preset, steps)
-            note = f"warmup: {warmup} of {steps} steps, the share of {share} "
-            note += "(--optim.warmup-steps sets it)"
-        return dataclasses.replace(flags.optim, warmup_steps=warmup), note
+            return self.own.optim.warmup_steps, ()
+        warmup = self.preset.optim.warmup_steps
+        if not 0 < steps <= warmup:
+            return warmup, ()
+        now, whose = presets.warmup_for(self.preset, steps), self.whose
+        share = f"the share of {whose} {warmup} of {self.preset.train.steps}"
+        return now, (f"warmup: {now} of {steps} steps, {share} (--optim.warmup-steps sets it)",)
 
 
 def _base(argv: list[str]) -> _Base:

@@ -15,14 +15,15 @@ from typing import Any, Literal
 
 from spherelm import records
 from spherelm.compare.recorded import Recorded, is_tuned, recorded
-from spherelm.compare.samples import sample_from
 from spherelm.config import RunConfig
 from spherelm.data.dataset import TokenDataset
 from spherelm.model.config import ARCH_NAMES, ARCHS, Arch
 from spherelm.model.flops import count_parameters
+from spherelm.ops.device import choose_device
 from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
-from spherelm.training.report.samples import Sample
+from spherelm.saved import load_model
+from spherelm.training.report.samples import Sample, validation_prompt, write_sample
 
 Curve = Sequence[tuple[float, float]]
 """(tokens, validation loss) of each evaluation."""
@@ -212,5 +213,19 @@ def read_comparison(out: Path, preset: str, dataset: TokenDataset) -> Comparison
         data="the built-in corpus" if path is None else path,
         gpt=gpt,
         ngpt=ngpt,
-        samples=sample_from({arch: RunDir(out / arch) for arch in ARCHS}, dataset),
+        samples=_samples(out, dataset),
     )
+
+
+def _samples(out: Path, dataset: TokenDataset) -> dict[Arch, Sample]:
+    """Each model's continuation of the beginning of the validation text, with the same random
+    numbers; empty if the data has no tokenizer."""
+    samples: dict[Arch, Sample] = {}
+    if not any(RunDir(out / arch).tokenizer.is_dir() for arch in ARCHS):
+        return samples
+    for arch in ARCHS:
+        model, tokenizer, config = load_model(out / arch)
+        model.to(choose_device(config.train.device)).eval()
+        prompt = validation_prompt(dataset, tokenizer, model.config.context)
+        samples[arch] = write_sample(model, tokenizer, prompt)
+    return samples

@@ -275,12 +275,12 @@ def read_nanogpt(file: Path) -> np.ndarray[Any, np.dtype[np.uint16]]:
     return tokens
 
 
-def _sampled_digest(tokens: np.ndarray[Any, np.dtype[np.uint16]], samples: int = 64) -> str:
+def _sampled_digest(tokens: np.ndarray[Any, np.dtype[np.uint16]]) -> str:
     """Identifies a file by its size and 64 windows of it; not a checksum."""
     window = 1 << 15
     last = max(0, len(tokens) - window)
     digest = hashlib.blake2b(str(len(tokens)).encode(), digest_size=16)
-    for start in np.linspace(0, last, samples if last else 1).astype(np.int64):
+    for start in np.linspace(0, last, 64 if last else 1).astype(np.int64):
         digest.update(tokens[start : start + window].tobytes())
     return digest.hexdigest()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spherelm import durable, records
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say
 
 
 class Journal(UserDict[str, Any]):
@@ -69,9 +69,8 @@ def _whole_lines(file: Path) -> list[dict[str, Any]]:
     if not file.is_file():
         return []
     try:
-        complete = file.read_bytes().split(b"\n")[:-1]
+        with or_say(f"cannot read {file}"):
+            complete = file.read_bytes().split(b"\n")[:-1]
         return [records.parse(line, file) for line in complete]
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}") from None
     except records.Damaged:
         raise UserError(f"{file} is damaged; remove it to begin again") from None

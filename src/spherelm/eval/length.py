@@ -15,6 +15,7 @@ from typing import Literal
 
 import torch
 
+from spherelm.console import format_context
 from spherelm.data.tokenizer import Tokenizer
 from spherelm.errors import UserError
 from spherelm.eval.loss import Evaluation, evaluate, in_batches
@@ -142,7 +143,7 @@ def chart_of(curves: Sequence[LengthCurve], metric: Metric = "perplexity") -> Ch
         shown = [(length, value) for length, value in points if math.isfinite(value)]
         lines.append(Series(curve.label, role, shown, square=arch == "gpt"))
     lengths = sorted({length for curve in curves for length in curve.lengths})
-    ticks = [(n, f"{n // 1024}k" if n % 1024 == 0 else str(n)) for n in lengths]
+    ticks = [(n, format_context(n)) for n in lengths]
     return Chart(
         name="length",
         title=f"{name[0].upper()}{name[1:]} by length of context",

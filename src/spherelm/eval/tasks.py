@@ -187,8 +187,9 @@ PAPER_TASKS = (
     PaperTask("lambada_openai", "LAMBADA", "acc", "lambada", "test", _lambada),
     PaperTask("wmt14-fr-en", "WMT14 fr-en", "bleu", "translation", "test", _wmt14, shots=5),
 )
-AVERAGED = tuple(task.name for task in PAPER_TASKS if task.metric == "acc")
+ACCURACY = tuple(task for task in PAPER_TASKS if task.metric == "acc")
 """The tasks in the paper's average accuracy."""
+AVERAGED = tuple(task.name for task in ACCURACY)
 
 
 def average_of(scores: Mapping[str, float]) -> float | None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from spherelm.data.documents import Piece
 from spherelm.data.sources import Position, Source, find_sources
-from spherelm.errors import UserError
+from spherelm.errors import UserError, or_say
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 def read_text(path: str | Path, what: str = "text") -> str:
     """Read a UTF-8 file as `prepare` does; `what` describes it in errors."""
     try:
-        return Path(path).read_bytes().decode().removeprefix("\ufeff")
-    except OSError as error:
-        raise UserError(f"cannot read the {what} {path}: {error.strerror}") from None
+        with or_say(f"cannot read the {what} {path}"):
+            return Path(path).read_bytes().decode().removeprefix("\ufeff")
     except UnicodeDecodeError:
         raise UserError(f"{path} is not a text in UTF-8") from None

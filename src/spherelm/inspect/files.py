@@ -8,9 +8,8 @@ from pathlib import Path
 
 from spherelm import durable
 from spherelm.data.dataset import TokenDataset
-from spherelm.inspect.charts import chapters_of
 from spherelm.inspect.insides import Insides, enough
-from spherelm.inspect.page import render
+from spherelm.inspect.page import chapters_of, render
 from spherelm.plots import png, svg
 from spherelm.plots.chart import Chart
 

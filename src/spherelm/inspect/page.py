@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from spherelm.inspect import explorer, neurons
-from spherelm.inspect.charts import chapters_of
+from spherelm.inspect import explorer, neuron_charts, neurons, text_charts, weight_charts
 from spherelm.inspect.insides import Insides
 from spherelm.inspect.picture import Chapter, coloured
 from spherelm.plots.page import Named, Part, data_element, document, pictures, table
@@ -45,8 +44,25 @@ def _parts(models: Sequence[Insides]) -> Iterator[Part]:
     for chapter in chapters_of(models):
         if chapter.name == "directions":
             yield Part("explorer-part", "One token's path", EXPLORER)
-        content = _chapter(chapter) + below.get(chapter.name, "")
+        content = f"<p>{escape(chapter.paper)}</p>\n{pictures(chapter.pictures)}"
+        content += below.get(chapter.name, "")
         yield Part(chapter.name, chapter.title, content, SHORT.get(chapter.name))
+
+
+def chapters_of(models: Sequence[Insides]) -> list[Chapter]:
+    """All chapters that these models have pictures for."""
+    several = coloured(models)
+    chapters = [
+        weight_charts.embeddings(several),
+        weight_charts.conditions(several),
+        weight_charts.one_layer(several),
+        weight_charts.factors(several),
+        text_charts.path(several),
+        text_charts.attribution(several),
+        neuron_charts.directions(several),
+        text_charts.bounds(several),
+    ]
+    return [chapter for chapter in chapters if chapter.pictures]
 
 
 def _models(models: Sequence[Insides]) -> str:
@@ -64,10 +80,6 @@ def _models(models: Sequence[Insides]) -> str:
         for m, role in coloured(models)
     ]
     return table(names, rows, stacked=True)
-
-
-def _chapter(chapter: Chapter) -> str:
-    return f"<p>{escape(chapter.paper)}</p>\n{pictures(chapter.pictures)}"
 
 
 EXPLORER = (

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from spherelm.inspect.distribution import Distribution
 from spherelm.inspect.insides import Insides
+from spherelm.model.config import ARCH_NAMES, Arch
 from spherelm.plots.chart import Axis, Chart, Picture, Role, Series, described, roles_for
 
 LAYERS = Axis("layer", whole=True)
 DEPTHS = Axis("layer (0 is the embedding)", whole=True)
+LONGEST_LABEL = 12
 POINTS = 100
 """Most points of a curve over singular values."""
 SYMBOLS = {
@@ -112,3 +115,18 @@ def symbol_of(name: str) -> str:
 def coloured(models: Sequence[Insides]) -> Several:
     """Each model with its colour."""
     return list(zip(models, roles_for([model.arch for model in models]), strict=True))
+
+
+def short_labels(archs: Sequence[Arch], runs: Sequence[str]) -> list[str]:
+    """GPT and nGPT or, if there are several of one kind, the names of their folders."""
+    labels = []
+    for arch, run in zip(archs, runs, strict=True):
+        name = Path(run).name or run
+        if name.startswith("step_"):  # a checkpoint: its run is two folders up
+            name = Path(run).absolute().parents[1].name
+        shown = name if len(name) <= LONGEST_LABEL else f"{name[: LONGEST_LABEL - 1]}…"
+        labels.append(ARCH_NAMES[arch] if archs.count(arch) == 1 else shown)
+    return [
+        label if labels.count(label) == 1 else f"{label[: LONGEST_LABEL - 3]} {i}"
+        for i, label in enumerate(labels, start=1)
+    ]

@@ -117,15 +117,14 @@ def _optimum(optimum: Optimum) -> str:
 def _far(run: RunConfig, basis: Basis) -> list[str]:
     """In what a run lies outside of what was measured."""
     own, theirs = Size.of(run), basis.size
-    tokens = run.train.steps * run.tokens_per_step
-    held = min(basis.optima[-1].tokens, max(basis.optima[0].tokens, tokens))
+    held = min(basis.optima[-1].tokens, max(basis.optima[0].tokens, run.tokens))
     pairs = {
         f"the parameters in blocks ({format_count(own.parameters)})": own.parameters
         / theirs.parameters,
         f"the context ({own.context})": own.context / theirs.context,
         f"the tokens a step ({own.tokens_per_step:,})": own.tokens_per_step
         / theirs.tokens_per_step,
-        f"the tokens ({format_count(tokens)})": tokens / held,
+        f"the tokens ({format_count(run.tokens)})": run.tokens / held,
     }
     far = [
         f"{_times(ratio)} {what}" for what, ratio in pairs.items() if not 1 / ALIKE < ratio < ALIKE

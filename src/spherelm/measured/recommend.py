@@ -33,7 +33,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,12 +92,11 @@ def recommend(
     settings = measured() if settings is None else settings
     kind = _nearest_kind(_ended(settings), run)
     series = _nearest_series([s for s in settings if s.kind == kind], run)
-    tokens = run.train.steps * run.tokens_per_step
     asked = run.optim.schedule if "optim.schedule" in given else None
-    best = _best_recipe(series, tokens, asked)
+    best = _best_recipe(series, run.tokens, asked)
     optima = _optima([s for s in series if s.recipe == best.recipe])
-    around = _around(optima, tokens)
-    lr, ratio = _between(around, tokens)
+    around = _around(optima, run.tokens)
+    lr, ratio = _between(around, run.tokens)
     fall = FALL.get(run.optim.algorithm, 1.0)
     by_width = min(1.0, best.size.d_model / _width(run)) ** fall
     lr = _digits(lr * by_width)
@@ -158,7 +157,7 @@ def _differing(a: Iterable[tuple[str, Any]], b: Iterable[tuple[str, Any]]) -> tu
 
 
 def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting]:
-    wanted, tokens = Size.of(run), run.train.steps * run.tokens_per_step
+    wanted = Size.of(run)
 
     def distance(series: Sequence[Setting]) -> tuple[float, bool, Size]:
         size, budgets = series[0].size, [s.tokens for s in _ended(series)]
@@ -166,7 +165,7 @@ def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting
             (size.parameters, wanted.parameters),
             (size.context, wanted.context),
             (size.tokens_per_step, wanted.tokens_per_step),
-            (min(max(budgets), max(min(budgets), tokens)), tokens),
+            (min(max(budgets), max(min(budgets), run.tokens)), run.tokens),
         )
         far = sum(abs(math.log2(a / b)) for a, b in pairs)
         alone = not any(len(optimum.tried) > 1 for optimum in _found(series))
@@ -174,13 +173,6 @@ def _nearest_series(settings: Sequence[Setting], run: RunConfig) -> list[Setting
 
     keys = {(s.page, s.size) for s in _ended(settings)}
     return min(([s for s in settings if (s.page, s.size) == key] for key in keys), key=distance)
-
-
-def _by_budget_and_recipe(series: Iterable[Setting]) -> list[list[Setting]]:
-    groups: dict[tuple[Any, ...], list[Setting]] = {}
-    for setting in series:
-        groups.setdefault((setting.tokens, setting.recipe), []).append(setting)
-    return list(groups.values())
 
 
 def _best_recipe(series: Sequence[Setting], tokens: int, schedule: str | None) -> Setting:
@@ -193,12 +185,19 @@ def _best_recipe(series: Sequence[Setting], tokens: int, schedule: str | None) -
 
 
 def compared(settings: Sequence[Setting]) -> dict[Setting, float]:
-    """The mean loss of each over the seeds that all have, or over all of its own."""
-    shared = set.intersection(*({seed for seed, _ in s.losses} for s in settings))
-    return {
-        s: statistics.fmean(loss for seed, loss in s.losses if seed in shared or not shared)
-        for s in settings
-    }
+    """The mean loss of each, see `means`."""
+    found, _ = means([dict(s.losses) for s in settings])
+    return dict(zip(settings, found, strict=True))
+
+
+def means(losses: Sequence[Mapping[int, float]]) -> tuple[list[float], int]:
+    """The mean of each setting's losses by seed, over the seeds that all have, or over its own if
+    they share none; and the number of shared seeds."""
+    shared = set.intersection(*map(set, losses))
+    alike = (
+        [loss for seed, loss in each.items() if seed in shared or not shared] for each in losses
+    )
+    return list(map(statistics.fmean, alike)), len(shared)
 
 
 def _better(settings: Iterable[Setting], chosen: Setting) -> Better | None:
@@ -230,7 +229,10 @@ def _optima(settings: Sequence[Setting]) -> list[Optimum]:
 
 def _found(settings: Iterable[Setting]) -> list[Optimum]:
     """The best rate for each recipe and number of tokens of which a run has ended."""
-    return [_optimum(group) for group in _by_budget_and_recipe(settings) if _ended(group)]
+    groups: dict[tuple[Any, ...], list[Setting]] = {}
+    for setting in settings:
+        groups.setdefault((setting.tokens, setting.recipe), []).append(setting)
+    return [_optimum(group) for group in groups.values() if _ended(group)]
 
 
 def _optimum(settings: Sequence[Setting]) -> Optimum:

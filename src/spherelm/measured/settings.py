@@ -98,9 +98,8 @@ class Setting:
         """The setting of a run, no loss yet."""
         optim = run.optim
         ratio = 1.0 if optim.muon_lr is None else _short(optim.muon_lr / optim.lr)
-        tokens = run.train.steps * run.tokens_per_step
         kind, recipe = kind_of(run), recipe_of(run)
-        return cls(page, kind, Size.of(run), tokens, recipe, optim.lr, ratio)
+        return cls(page, kind, Size.of(run), run.tokens, recipe, optim.lr, ratio)
 
 
 def kind_of(run: RunConfig) -> Fields:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spherelm.paper.ablations import BASELINE_LOSS, TABLES, Ablation, Table, names
+from spherelm.paper.ablations import BASELINE_LOSS, COLUMNS, TABLES, Ablation, Table, names
 from spherelm.paper.points import BASELINE, Point
 from spherelm.paper.result import Cell, both
 from spherelm.paper.scores import NOT_SCORED, available, average, scores, source_of
@@ -55,7 +55,6 @@ def means_of(bench: Workbench, point: Point, column: str) -> tuple[float, ...]:
         return ()
 
     from spherelm.inspect.factors import look_at_factors
-    from spherelm.paper.ablations import COLUMNS
 
     by_name = {f.name: f.all_layers.mean for f in look_at_factors(bench.model(point).model)}
     return tuple(by_name[name] for name in COLUMNS[column])

@@ -50,7 +50,6 @@ SHORT = 20
 """A first table of at most this many rows comes before the pictures."""
 LONG = 30
 """A text cell longer than this may wrap."""
-FILES = ("index.html", "result.md", "result.json")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,13 +78,12 @@ class Page:
         return self.size.caveat if self.runs else ""
 
 
-def write(page: Page, folder: Path) -> list[Path]:
+def write(page: Page, folder: Path) -> None:
     """Write the page, its tables as Markdown, all numbers as JSON and the pictures as SVG."""
     svg.write([each.chart for each in page.result.figures], folder / "pictures")
-    durable.write_text(folder / "result.md", as_markdown(page))
     durable.write_json(folder / "result.json", as_json(page))
-    durable.write_text(folder / "index.html", as_html(page))
-    return [folder / name for name in FILES]
+    for name, lines in (("result.md", _markdown(page)), ("index.html", _html(page))):
+        durable.write_text(folder / name, "\n".join(lines) + "\n")
 
 
 # --- JSON ----------------------------------------------------------------------------------------
@@ -143,12 +141,8 @@ def _run_as_json(run: Record) -> dict[str, Any]:
 # --- Markdown ------------------------------------------------------------------------------------
 
 
-def as_markdown(page: Page) -> str:
-    """Tables and pictures, to paste into a document."""
-    return "\n".join(_markdown(page)) + "\n"
-
-
 def _markdown(page: Page) -> Iterator[str]:
+    """Tables and pictures, to paste into a document."""
     result = page.result
     yield f"# {page.item.title}"
     yield f"\n{page.subtitle}\n\nThe paper: {page.paper}"
@@ -171,12 +165,8 @@ def _markdown(page: Page) -> Iterator[str]:
 # --- HTML ----------------------------------------------------------------------------------------
 
 
-def as_html(page: Page) -> str:
-    """One self-contained page."""
-    return "\n".join(_html(page)) + "\n"
-
-
 def _html(page: Page) -> Iterator[str]:
+    """One self-contained page."""
     result = page.result
     yield opening(f"{page.item.title} ({page.item.source})", STYLE)
     yield f"<header>\n<h1>{escape(page.item.title)}</h1>"

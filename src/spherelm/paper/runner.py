@@ -142,7 +142,7 @@ class Runner:
         command += ["--preset", f"{config.model.arch}-{PRESET}", "--resume", "auto"]
         command += ["--out", str(self.out / job.id)]
         command += [] if self.data is None else ["--data", self.data]
-        self._shares[job.id] = _share(RunDir(self.out / job.id), job)
+        self._shares[job.id] = _share(job, self.out)
         with (self.out / f"{job.id}.log").open("ab") as log:
             process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
         self._active[process] = job
@@ -154,7 +154,7 @@ class Runner:
 
         dataset = self._dataset
         of_data = {"model.vocab_size": dataset.vocab_size, "data.path": self.data}
-        self._shares[job.id] = _share(RunDir(self.out / job.id), job)
+        self._shares[job.id] = _share(job, self.out)
         try:
             result = train(override(job.config, of_data), dataset, self.out / job.id, resume="auto")
         except Diverged:
@@ -168,7 +168,7 @@ class Runner:
         if status not in (0, _DIVERGED):
             self.say(f"{job.id}: failed with status {status}")
             return False
-        share = _share(RunDir(self.out / job.id), job)
+        share = _share(job, self.out)
         if status == 0 and share < 1:  # stopped by a signal that was not ours
             self._done += job.flops * (share - self._shares.pop(job.id))
             self._stopped += 1
@@ -204,7 +204,7 @@ class Runner:
     def _under_way(self) -> float:
         """FLOPs that the runs under way have done since this process started them."""
         return sum(
-            job.flops * max(0.0, _share(RunDir(self.out / job.id), job) - self._shares[job.id])
+            job.flops * max(0.0, _share(job, self.out) - self._shares[job.id])
             for job in self._active.values()
         )
 
@@ -225,7 +225,7 @@ class Runner:
 
     def _tell(self, queue: Sequence[Job]) -> None:
         """Print the progress of the runs under way, and the time left for all."""
-        shares = {job.id: _share(RunDir(self.out / job.id), job) for job in self._active.values()}
+        shares = {job.id: _share(job, self.out) for job in self._active.values()}
         under_way = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
         self.say(f"under way: {under_way}; {self._outlook(queue)}")
         self._told = time.monotonic()
@@ -237,11 +237,11 @@ def has_ended(job: Job, runs: Path, records: Path, *, with_model: bool) -> bool:
     With `with_model` a record is not enough: the model must be in `runs`, unless the run diverged
     and so has none.
     """
-    run_dir = RunDir(runs / job.id)
-    trained = (run_dir.checkpoints / f"step_{job.config.train.steps}").is_dir()
+    checkpoints = RunDir(runs / job.id).checkpoints
+    trained = (checkpoints / f"step_{job.config.train.steps}").is_dir()
     if store.has_end(records, job.id):
         return trained or not with_model or not store.has(records, job.id)
-    return trained and _share(run_dir, job) == 1
+    return trained and _share(job, runs) == 1
 
 
 def keep_ended(jobs: Sequence[Job], runs: Path, records: Path) -> None:
@@ -251,13 +251,14 @@ def keep_ended(jobs: Sequence[Job], runs: Path, records: Path) -> None:
             store.keep(runs / job.id, records, job.id)
 
 
-def _share(run_dir: RunDir, job: Job) -> float:
-    """The share of its steps that a run has taken; 0 if its metrics cannot be read."""
+def _share(job: Job, runs: Path) -> float:
+    """The share of its steps that a run in `runs` has taken; 0 if its metrics cannot be read."""
+    metrics = RunDir(runs / job.id).metrics
     try:
-        with run_dir.metrics.open("rb") as file:
+        with metrics.open("rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 4096))
             lines = file.read().splitlines()
-        return float(records.parse(lines[-1], run_dir.metrics)["step"]) / job.config.train.steps
+        return float(records.parse(lines[-1], metrics)["step"]) / job.config.train.steps
     except (OSError, IndexError, KeyError, UserError):  # not begun, or a line is half written
         return 0.0
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from spherelm.errors import UserError
-from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, PaperTask, average_of
+from spherelm.eval.tasks import ACCURACY, PAPER_TASKS, PaperTask, average_of
 from spherelm.paper import tiny_tasks
 from spherelm.paper.points import Point
 from spherelm.paper.workbench import Workbench
 
-ACCURACY = tuple(task for task in PAPER_TASKS if task.name in AVERAGED)
 NOT_SCORED = (
     "Accuracy was not measured: it needs the tasks' files (--tasks-dir) and "
     "lm-evaluation-harness (pip install 'spherelm[eval]')."
@@ -53,13 +52,24 @@ def scores(
     bench: Workbench, point: Point, tasks: Sequence[PaperTask] = ACCURACY
 ) -> dict[str, float]:
     """A model's score in each task, in %: accuracy, or BLEU, which is already in %."""
+    from spherelm.eval.answers import Answers
+    from spherelm.eval.harness import evaluate_task, harness_model
+
+    @functools.cache
+    def model() -> Any:  # loaded only if a question was not asked before
+        model, tokenizer, _ = bench.model(point)
+        return harness_model(Answers(model, tokenizer))
+
+    def measure(task: PaperTask, folder: Path) -> dict[str, Any]:
+        score = evaluate_task(task, model(), folder)
+        return {"examples": score.examples, **score.metrics}
+
     found = {}
-    asked = _Asked(bench, point)
+    source = source_of(bench), bench.tasks
     with _questions(bench) as folder:
         for task in tasks:
-            measure = partial(asked.measure, task, folder)
-            source = source_of(bench), bench.tasks
-            known = bench.measured(point, f"task-{task.name}", *source, measure)
+            ask = partial(measure, task, folder)
+            known = bench.measured(point, f"task-{task.name}", *source, ask)
             found[task.name] = known[task.metric] * (100 if task.metric == "acc" else 1)
     return found
 
@@ -69,28 +79,6 @@ def average(found: dict[str, float]) -> float:
     average = average_of(found)
     assert average is not None
     return average
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """A model to ask, loaded on the first question."""
-
-    bench: Workbench
-    point: Point
-
-    @cached_property
-    def model(self) -> Any:
-        from spherelm.eval.answers import Answers
-        from spherelm.eval.harness import harness_model
-
-        model, tokenizer, _ = self.bench.model(self.point)
-        return harness_model(Answers(model, tokenizer))
-
-    def measure(self, task: PaperTask, folder: Path) -> dict[str, Any]:
-        from spherelm.eval.harness import evaluate_task
-
-        score = evaluate_task(task, self.model, folder)
-        return {"examples": score.examples, **score.metrics}
 
 
 @contextlib.contextmanager

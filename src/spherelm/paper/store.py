@@ -20,6 +20,7 @@ from typing import Any
 from spherelm import durable, records
 from spherelm.config import RunConfig
 from spherelm.config_io import read_toml, to_toml
+from spherelm.runs.metrics import read_metrics
 from spherelm.runs.run_dir import RunDir
 
 EVERY = 20
@@ -48,6 +49,10 @@ class Record:
         return self.config.tokens
 
     @property
+    def seed(self) -> int:
+        return self.config.train.seed
+
+    @property
     def loss(self) -> float:
         """The validation loss at its end."""
         return self.curve[-1][1]
@@ -58,25 +63,19 @@ def keep(run: Path, folder: Path, name: str, diverged: bool = False) -> None:
     run_dir, target = RunDir(run), folder / name
     config = run_dir.read_config()
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, path=None))
-    metrics, speed = _lines(run_dir.metrics), _lines(run_dir.speed)
+    metrics, speed = read_metrics(run_dir.metrics), read_metrics(run_dir.speed)
     target.mkdir(parents=True, exist_ok=True)
     durable.write_text(target / "config.toml", to_toml(config))
     durable.write_text(target / "metrics.jsonl", "".join(_thinned(metrics)))
     env = records.read(run_dir.env)
     result = {
         "finished": bool(metrics) and metrics[-1]["step"] == config.train.steps,
-        "seconds": round(sum(line["seconds"] for line in speed if "seconds" in line), 2),
+        "seconds": round(sum(line["seconds"] for line in speed), 2),
         "made_with": {key: env[key] for key in ("torch", "gpu", "started") if key in env},
     }
     if diverged:
         result["diverged"] = True
-    durable.write_text(target / "result.json", json.dumps(result, indent=1) + "\n")
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        return []
-    return [records.parse(line, path) for line in path.read_bytes().splitlines()]
+    durable.write_json(target / "result.json", result)
 
 
 def _thinned(metrics: Iterable[Mapping[str, Any]]) -> Iterable[str]:
@@ -115,7 +114,7 @@ def read_one(folder: Path) -> Record:
                 records.field(line, "tokens", int, metrics),
                 records.field(line, "val_loss", (int, float), metrics),
             )
-            for line in _lines(metrics)
+            for line in read_metrics(metrics)
             if "val_loss" in line
         ),
         finished=records.field(result, "finished", bool, folder / "result.json"),

@@ -7,7 +7,7 @@ in frames, charts that show their values (`hover`), tables. Nothing is loaded fr
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -55,33 +55,25 @@ def document(
     Parts given as a sequence stand side by side if there is room. `own_style` (CSS) and `scripts`
     (elements) are added to those that all pages have.
     """
-    return "\n".join(_document(title, heading, lead, list(parts), own_style, scripts)) + "\n"
-
-
-def _document(
-    title: str,
-    heading: str,
-    lead: str,
-    parts: list[Part | Sequence[Part]],
-    own_style: str,
-    scripts: str,
-) -> Iterator[str]:
-    yield opening(title, own_style)
-    yield f"<header>\n<h1>{escape(heading)}</h1>\n{lead}\n</header>"
-    yield '<nav class="contents" aria-label="contents">\n<ul>'
+    contents: list[str] = []
+    cards: list[str] = []
     for part in parts:
-        for each in (part,) if isinstance(part, Part) else part:
-            yield f'<li><a href="#{each.name}">{escape(each.short or each.title)}</a></li>'
-    yield "</ul>\n</nav>"
-    for part in parts:
-        if isinstance(part, Part):
-            yield card(part.title, part.content, part.name)
-        else:
-            yield '<div class="pair">'
-            for each in part:
-                yield card(each.title, each.content, each.name)
-            yield "</div>"
-    yield scripts + CLOSING
+        beside = [part] if isinstance(part, Part) else part
+        for each in beside:
+            link = f'<a href="#{each.name}">{escape(each.short or each.title)}</a>'
+            contents.append(f"<li>{link}</li>")
+        found = [card(each.title, each.content, each.name) for each in beside]
+        cards += found if isinstance(part, Part) else ['<div class="pair">', *found, "</div>"]
+    page = (
+        opening(title, own_style),
+        f"<header>\n<h1>{escape(heading)}</h1>\n{lead}\n</header>",
+        '<nav class="contents" aria-label="contents">\n<ul>',
+        *contents,
+        "</ul>\n</nav>",
+        *cards,
+        scripts + CLOSING,
+    )
+    return "\n".join(page) + "\n"
 
 
 def opening(title: str, own_style: str = "") -> str:

@@ -13,7 +13,7 @@ import contextlib
 import math
 import signal
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +138,7 @@ def train(
                 processes.from_main(lambda: claim.go_on(run))
             else:
                 tokenizer = dataset.path / "tokenizer"
-                began = origin.as_record() if origin else None
+                began = asdict(origin) if origin else None
                 processes.from_main(lambda: claim.create(run, tokenizer, launch, began))
             for note in said:
                 reporter.note(note)

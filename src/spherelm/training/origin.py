@@ -60,9 +60,6 @@ class Origin:
             )
         model.load_state_dict(reading(self.folder, read_weights).state_dict())
 
-    def as_record(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def find_start(path: str | Path, run_dir: RunDir, goes_on: bool) -> tuple[RunConfig, Saved | None]:
     """The configuration of the model to begin with, and the model itself.

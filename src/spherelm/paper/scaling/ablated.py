@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
+from spherelm.console import format_context
 from spherelm.model.config import ModelConfig
 from spherelm.paper.ablations import COLUMNS, TABLES, Ablation, Table
 from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import chance
-from spherelm.paper.scaling.chance import Runs, noises
-from spherelm.paper.scaling.identity import setting_of, size_of
-from spherelm.paper.scaling.words import millions, thousands
+from spherelm.paper.scaling.chance import noises
+from spherelm.paper.scaling.identity import Place, Runs, by_seed, first
+from spherelm.paper.scaling.words import millions
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
@@ -27,29 +28,25 @@ _DESIGN = {"no-qk-norm": "no QK-norm", "slerp": "SLERP in place of LERP"}
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
     """The tables that have rows, for each setting that was ablated."""
-    settings: dict[str, dict[str, dict[int, Record]]] = {}
-    for record in records:
-        setting, variant = setting_of(record.id)
-        if record.finished:
-            runs = settings.setdefault(setting, {}).setdefault(variant, {})
-            runs[record.config.train.seed] = record
+    settings: dict[str, dict[str, Runs]] = {}
+    for (setting, variant), runs in by_seed(records).items():
+        settings.setdefault(setting, {})[variant] = runs
     chances = noises(records)
     for variants in settings.values():
         unchanged = variants.pop("", {})
         if unchanged and variants:
-            run = next(iter(unchanged.values())).config
-            noise = chances.get((size_of(run), run.model.context))
-            yield from _of_setting(unchanged, variants, noise)
+            place = Place.of(first(unchanged).config)
+            yield from _of_setting(unchanged, variants, chances.get(place))
 
 
 def _of_setting(
     unchanged: Runs, variants: Mapping[str, Runs], noise: Noise | None
 ) -> Iterator[str]:
-    run = next(iter(unchanged.values()))
+    run = first(unchanged)
     model = run.config.model
     s_z, alpha = (model.resolve_scale(name).init for name in ("s_z", "alpha_attn"))
     yield (
-        f"Ablations of nGPT with {millions(run.tokens)} tokens in {thousands(model.context)} "
+        f"Ablations of nGPT with {millions(run.tokens)} tokens in {format_context(model.context)} "
         f"context. Where a row does not change it, s_z starts at {s_z:g} and α at {alpha:g}, in "
         "the paper at 1 and 0.05. A difference has the same seeds on both sides. "
         + (
@@ -77,7 +74,7 @@ def _rows(
     mean = statistics.fmean(unchanged[seed].loss for seed in seeds)
     yield [f"unchanged, {number}", f"{mean:.3f}", "", "", "", ""]
     for row, runs in found:
-        model = next(iter(runs.values())).config.model
+        model = first(runs).config.model
         paper = f"{row.reported.loss_percent:+.2f}"
         yield [_title(row, model), *chance.cells(runs, unchanged, noise), paper]
 

@@ -12,15 +12,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from spherelm.paper.noise import Noise
-from spherelm.paper.scaling.identity import place, settings
-from spherelm.paper.scaling.words import SETTING, setting, thousands
+from spherelm.paper.scaling.identity import Place, Runs, first, settings
+from spherelm.paper.scaling.words import SETTING, number, setting
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
-Runs = Mapping[int, Record]
-"""The runs of one setting, by seed."""
-Noises = Mapping[tuple[str, int], Noise]
-"""By size and context; empty where no setting of the study has several seeds."""
+Noises = Mapping[Place, Noise]
+"""Empty where no setting of the study has several seeds."""
 
 COLUMNS = ("final loss", "difference", "by chance", "change, %")
 BY_CHANCE = (
@@ -29,21 +27,21 @@ BY_CHANCE = (
 )
 
 
-def noises(records: Sequence[Record]) -> dict[tuple[str, int], Noise]:
+def noises(records: Sequence[Record]) -> dict[Place, Noise]:
     """The spread over seeds at each size and context, pooled over all arms."""
     groups = _groups(records)
     of_all = Noise.of(losses for group in groups.values() for losses in group)
     if of_all is None:
         return {}
-    return {where: Noise.of(group) or of_all for where, group in groups.items()}
+    return {place: Noise.of(group) or of_all for place, group in groups.items()}
 
 
-def _groups(records: Sequence[Record]) -> dict[tuple[str, int], list[list[float]]]:
-    """By size and context: the losses of each setting."""
-    groups: dict[tuple[str, int], list[list[float]]] = {}
-    for (_, size, context, _), each in settings(records).items():
-        groups.setdefault((size, context), []).extend([r.loss for r in runs] for runs in each)
-    return dict(sorted(groups.items(), key=lambda group: place(*group[0])))
+def _groups(records: Sequence[Record]) -> dict[Place, list[list[float]]]:
+    """At each place the losses of each setting."""
+    groups: dict[Place, list[list[float]]] = {}
+    for (_, place, _), each in settings(records).items():
+        groups.setdefault(place, []).extend([r.loss for r in runs.values()] for runs in each)
+    return {place: groups[place] for place in sorted(groups, key=Place.rank)}
 
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
@@ -52,12 +50,12 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     if not every:
         return
     groups = _groups(records)
-    found = {where: noise for where, each in groups.items() if (noise := Noise.of(each))}
+    found = {place: noise for place, each in groups.items() if (noise := Noise.of(each))}
     told = "; ".join(
-        f"{noise.deviation:.3f} at {_named(*where)} ({noise.freedom} degrees of freedom)"
-        for where, noise in found.items()
+        f"{noise.deviation:.3f} at {place} ({noise.freedom} degrees of freedom)"
+        for place, noise in found.items()
     )
-    without = [_named(*where) for where in groups if where not in found]
+    without = [str(place) for place in groups if place not in found]
     borrowed = (
         f" Where no setting has several seeds ({', '.join(without)}), the deviation of all these "
         "settings stands in; it may be another there."
@@ -70,14 +68,10 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
     yield markdown.table((*SETTING, "seeds", "mean", "deviation"), map(_row, every))
 
 
-def _named(size: str, context: int) -> str:
-    return f"{size} and {thousands(context)}"
-
-
-def _row(runs: Sequence[Record]) -> list[str]:
-    losses = [run.loss for run in runs]
+def _row(runs: Runs) -> list[str]:
+    losses = [run.loss for run in runs.values()]
     spread = f"{statistics.fmean(losses):.3f}", f"{statistics.stdev(losses):.3f}"
-    return [*setting(runs[0]), str(len(runs)), *spread]
+    return [*setting(first(runs)), str(len(runs)), *spread]
 
 
 def cells(changed: Runs, unchanged: Runs, noise: Noise | None) -> list[str]:
@@ -93,5 +87,4 @@ def cells(changed: Runs, unchanged: Runs, noise: Noise | None) -> list[str]:
     told = f"{difference:+.3f}"
     if most is not None and abs(difference) > most:
         told = f"**{told}**"
-    chance = "-" if most is None else f"{most:.3f}"
-    return [f"{loss:.3f}", told, chance, f"{100 * difference / base:+.2f}"]
+    return [f"{loss:.3f}", told, number(most, ".3f"), f"{100 * difference / base:+.2f}"]

@@ -9,23 +9,19 @@ from spherelm.paper.scaling import chance
 from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.chance import Noises, noises
 from spherelm.paper.scaling.grid import GRID
-from spherelm.paper.scaling.identity import place_of, setting_of, size_of
+from spherelm.paper.scaling.identity import Place, Runs, by_seed, first, setting_of
 from spherelm.paper.scaling.point import Point
 from spherelm.paper.scaling.words import SETTING, difference, setting
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
-Settings = Mapping[str, dict[int, Record]]
-"""By the part of their names that seeds share, the runs by seed."""
+Settings = Mapping[str, Runs]
+"""By the part of their names that seeds share."""
 
 
 def tables(records: Sequence[Record]) -> Iterator[str]:
     """One table, with a row for each change that was run both with and without it."""
-    settings: dict[str, dict[int, Record]] = {}
-    for record in records:
-        name, variant = setting_of(record.id)
-        if record.finished and not variant:
-            settings.setdefault(name, {})[record.config.train.seed] = record
+    settings = {name: runs for (name, variant), runs in by_seed(records).items() if not variant}
     rows = list(_rows(settings, noises(records)))
     if rows:
         yield (
@@ -46,9 +42,8 @@ def _rows(settings: Settings, noises: Noises) -> Iterator[list[str]]:
             pairs[changed] = base
     for changed in sorted(pairs, key=lambda name: _place(settings[name])):
         runs, base_runs = settings[changed], settings[pairs[changed]]
-        run, base_run = (next(iter(each.values())) for each in (runs, base_runs))
-        noise = noises.get((size_of(run.config), run.config.model.context))
-        told = difference(base_run, run)
+        run, base_run = first(runs), first(base_runs)
+        noise, told = noises.get(Place.of(run.config)), difference(base_run, run)
         yield [*setting(base_run), told, *chance.cells(runs, base_runs, noise)]
 
 
@@ -66,7 +61,7 @@ def unchanged(point: Point) -> Iterator[Point]:
         yield dataclasses.replace(point, schedule="linear", log_rho=None)
 
 
-def _place(runs: Mapping[int, Record]) -> tuple[bool, str, bool, int, int, bool]:
+def _place(runs: Runs) -> tuple[object, ...]:
     """A sort key: all changes of GPT at a budget, then all of nGPT."""
-    run = next(iter(runs.values()))
-    return *place_of(run.config), run.tokens, run.config.model.arch == "ngpt"
+    run = first(runs)
+    return Place.of(run.config).rank(), run.tokens, run.config.model.arch == "ngpt"

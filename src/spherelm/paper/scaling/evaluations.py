@@ -16,24 +16,23 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from spherelm import records
+from spherelm.console import format_context
 from spherelm.errors import UserError
-from spherelm.eval.tasks import AVERAGED, PAPER_TASKS, average_of
+from spherelm.eval.tasks import ACCURACY, AVERAGED, average_of
 from spherelm.paper.scaling import figures
 from spherelm.paper.scaling.arms import ARMS, MAIN
-from spherelm.paper.scaling.identity import arm_of, place_of, size_of, variant_of
-from spherelm.paper.scaling.words import LEAD, lead, thousands
+from spherelm.paper.scaling.identity import Place, arm_of, variant_of
+from spherelm.paper.scaling.words import LEAD, lead, number
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 from spherelm.plots.chart import Axis, Chart, described
 
-K = TypeVar("K")
-V = TypeVar("V")
-Entry = tuple[str, K, V]
+Entry = tuple[str, str | int, Any]
 """A run, what was measured of it, and the number."""
-ACCURACY = tuple(task for task in PAPER_TASKS if task.name in AVERAGED)
+Entries = Iterator[Entry]
 FOLDER = "evaluations"
 
 
@@ -77,17 +76,17 @@ class Evaluated:
 def read(results: Path, known: Sequence[Record]) -> list[Evaluated]:
     """All runs that were evaluated, by model, context, tokens and arm."""
     found = {record.id: Evaluated(record) for record in known}
-    for run, task, accuracy in _all(results, "tasks", _tasks):
-        _of(run, found).tasks[task] = accuracy
-    for run, text, bits in _all(results, "texts", _texts):
-        _of(run, found).texts[text] = bits
-    for run, length, perplexity in _all(results, "length", _lengths):
-        _of(run, found).lengths[length] = perplexity
+    for kind, (field_of, entries) in _KINDS.items():
+        folder = results / "data" / FOLDER
+        files = [*folder.glob(f"{kind}.json"), *folder.glob(f"{kind}-*.json")]
+        for path in sorted(files, key=lambda path: (len(path.name), path.name)):
+            for run, what, value in _entries(path, entries):
+                getattr(_of(run, found), field_of)[what] = value
     order = list(ARMS)
 
     def rank(each: Evaluated) -> tuple[Any, ...]:
         run = each.run
-        return *place_of(run.config), run.tokens, order.index(arm_of(run.config)), run.id
+        return Place.of(run.config).rank(), run.tokens, order.index(arm_of(run.config)), run.id
 
     return sorted((e for e in found.values() if e.tasks or e.texts or e.lengths), key=rank)
 
@@ -100,24 +99,14 @@ def _of(run: str, found: Mapping[str, Evaluated]) -> Evaluated:
     raise UserError(f"data/{FOLDER} has the run {run}, and data/scaling no record of that name")
 
 
-def _all(
-    results: Path, kind: str, entries: Callable[[Any], Iterator[Entry[K, V]]]
-) -> Iterator[Entry[K, V]]:
-    """What all files of a kind hold, the one without a number first."""
-    folder = results / "data" / FOLDER
-    files = [*folder.glob(f"{kind}.json"), *folder.glob(f"{kind}-*.json")]
-    for path in sorted(files, key=lambda path: (len(path.name), path.name)):
-        yield from _entries(path, entries)
-
-
-def _entries(path: Path, entries: Callable[[Any], Iterator[Entry[K, V]]]) -> Sequence[Entry[K, V]]:
+def _entries(path: Path, entries: Callable[[Any], Entries]) -> list[Entry]:
     try:
         return list(entries(records.read(path)))
     except (KeyError, TypeError, ValueError, AttributeError):
         raise records.damaged(path, "it is not what `spherelm eval` prints") from None
 
 
-def _tasks(values: Any) -> Iterator[Entry[str, Accuracy]]:
+def _tasks(values: Any) -> Entries:
     for model in values["models"]:
         for name, of in model["tasks"].items():
             if name in AVERAGED:
@@ -125,15 +114,19 @@ def _tasks(values: Any) -> Iterator[Entry[str, Accuracy]]:
                 yield model["run"], name, accuracy
 
 
-def _texts(values: Any) -> Iterator[Entry[str, float]]:
+def _texts(values: Any) -> Entries:
     for result in values["results"]:
         yield result["run"], result["text"], result["bits_per_byte"]
 
 
-def _lengths(values: Any) -> Iterator[Entry[int, float]]:
+def _lengths(values: Any) -> Entries:
     for curve in values["curves"]:
         for length, perplexity in zip(curve["lengths"], curve["perplexities"], strict=True):
             yield curve["run"], length, perplexity
+
+
+_KINDS = {"tasks": ("tasks", _tasks), "texts": ("texts", _texts), "length": ("lengths", _lengths)}
+"""By the files' name: the field of `Evaluated` that they fill, and what reads them."""
 
 
 # --- tables and pictures -------------------------------------------------------------------------
@@ -155,20 +148,12 @@ def task_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
     rows = [
         [
             *lead(each.run),
-            *(_told(each.tasks.get(task.name)) for task in asked),
-            _told(each.average),
+            *(str(each.tasks.get(task.name) or "-") for task in asked),
+            str(each.average or "-"),
         ]
         for each in found
     ]
     yield markdown.table(head, rows)
-
-
-def _told(value: object) -> str:
-    return "-" if value is None else str(value)
-
-
-def _number(value: float | None, digits: str) -> str:
-    return "-" if value is None else f"{value:{digits}}"
 
 
 def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
@@ -182,7 +167,7 @@ def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
         yield from markdown.picture(chart.title, f"{chart.name}.svg")
     head = (*LEAD, *(f"{length:,}" for length in lengths))
     rows = [
-        [*lead(each.run), *(_number(each.lengths.get(length), ",.1f") for length in lengths)]
+        [*lead(each.run), *(number(each.lengths.get(length), ",.1f") for length in lengths)]
         for each in found
     ]
     yield markdown.table(head, rows)
@@ -191,18 +176,18 @@ def length_table(evaluated: Sequence[Evaluated]) -> Iterator[str]:
 def length_charts(found: Sequence[Evaluated]) -> list[Chart]:
     """For each model and training context, a chart with the longest run of each arm; among equally
     long ones, the one with the lowest final loss."""
-    charts: dict[tuple[str, int], dict[str, Evaluated]] = {}
+    charts: dict[Place, dict[str, Evaluated]] = {}
     for each in sorted(found, key=lambda each: (each.run.tokens, -each.run.loss)):
         run = each.run.config
         arm = arm_of(run)
         ablated = variant_of(each.run.id) and arm in MAIN  # but nGPT without QK-norm is an arm
         if each.lengths and not ablated:
-            charts.setdefault((size_of(run), run.model.context), {})[arm] = each
-    return [_length_chart(*place, arms) for place, arms in charts.items()]
+            charts.setdefault(Place.of(run), {})[arm] = each
+    return [_length_chart(place, arms) for place, arms in charts.items()]
 
 
-def _length_chart(size: str, context: int, arms: Mapping[str, Evaluated]) -> Chart:
-    what, name = figures.named(size, context)
+def _length_chart(place: Place, arms: Mapping[str, Evaluated]) -> Chart:
+    what, name = figures.named(place)
     curves = {
         arm: [(n, value) for n, value in sorted(each.lengths.items()) if math.isfinite(value)]
         for arm, each in arms.items()
@@ -211,7 +196,7 @@ def _length_chart(size: str, context: int, arms: Mapping[str, Evaluated]) -> Cha
     return described(
         f"length-{name}",
         f"Perplexity by length, trained at {what}",
-        Axis("tokens of context", log=True, ticks=[(n, thousands(n)) for n in lengths]),
+        Axis("tokens of context", log=True, ticks=[(n, format_context(n)) for n in lengths]),
         Axis("perplexity", log=True),
         figures.lines(curves),
     )

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from spherelm.paper.scaling.arms import ARMS, MAIN
 from spherelm.paper.scaling.best import places
+from spherelm.paper.scaling.identity import Place, first
 from spherelm.paper.scaling.needed import Answer, Ends, answer
 from spherelm.paper.scaling.point import SMALL
-from spherelm.paper.scaling.words import millions, thousands
+from spherelm.paper.scaling.words import millions
 from spherelm.paper.store import Record
 from spherelm.plots.chart import Axis, Chart, Role, Series, Span
 
@@ -24,17 +25,17 @@ def figures(records: Sequence[Record]) -> list[Chart]:
     with the tokens that nGPT saves; and the training curves of the largest budget."""
     ends = Ends.of(records)
     found = []
-    for size, context in places(ends.bests):
-        here = ends.at(size, context)
-        what, name = named(size, context)
+    for place in places(ends.bests):
+        here = ends.at(place)
+        what, name = named(place)
         last = {b.arm: [(e.tokens / 1e6, e.loss) for e in here if e.arm == b.arm] for b in here}
         title = f"Loss at the end of finished runs, {what}"
         if len({b.tokens for b in here}) > 1:
             axis = budgets_axis(b.tokens for b in here)
             chart = _losses(f"scaling-{name}", title, axis, last)
-            found.append(_with_span(chart, answer(ends, size, context)))
+            found.append(_with_span(chart, answer(ends, place)))
         longest = max(b.tokens for b in here)
-        curves = {b.arm: _late(b.runs[0]) for b in here if b.tokens == longest}
+        curves = {b.arm: _late(first(b.runs)) for b in here if b.tokens == longest}
         title = f"The runs of {millions(longest)} tokens, {what}"
         axis = Axis("million tokens", from_zero=True)
         found.append(_losses(f"curves-{name}", title, axis, curves))
@@ -47,10 +48,12 @@ def budgets_axis(budgets: Iterable[int]) -> Axis:
     return Axis("million tokens", log=True, ticks=ticks)
 
 
-def named(size: str, context: int) -> tuple[str, str]:
+def named(place: Place) -> tuple[str, str]:
     """The title and the file name's end for a picture of a model and context."""
-    what, name = f"{thousands(context)} context", thousands(context)
-    return (what, name) if size == SMALL else (f"{size}, {what}", f"{size}-{name}")
+    size, context = place.cells
+    if size == SMALL:
+        return f"{context} context", context
+    return f"{size}, {context} context", f"{size}-{context}"
 
 
 def lines(points: Mapping[str, Points]) -> list[Series]:

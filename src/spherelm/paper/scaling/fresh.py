@@ -15,7 +15,7 @@ from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.best import Best, places
 from spherelm.paper.scaling.identity import settings
 from spherelm.paper.scaling.needed import Ends
-from spherelm.paper.scaling.words import millions, thousands
+from spherelm.paper.scaling.words import millions
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
@@ -46,18 +46,16 @@ def chosen_by_others(bests: Sequence[Best], records: Sequence[Record]) -> Iterat
     if it was the only setting. Settings without such seeds are left out."""
     every = settings(records)
     for best in bests:
-        ours = {run.id for run in best.runs}
-        others = (run for runs in every[best.key] for run in runs if run.id not in ours)
-        chose = {run.config.train.seed for run in others}
-        runs = tuple(run for run in best.runs if run.config.train.seed not in chose)
+        chose = {seed for other in every[best.key] if other != best.runs for seed in other}
+        runs = {seed: run for seed, run in best.runs.items() if seed not in chose}
         if runs:
             yield dataclasses.replace(best, runs=runs)
 
 
 def _pairs(fresh: Sequence[Best]) -> Iterator[tuple[Best, Best]]:
     """Every baseline paired with every nGPT of the same size, context and budget."""
-    for where in places(fresh):
-        here = [best for best in fresh if (best.size, best.context) == where]
+    for place in places(fresh):
+        here = [best for best in fresh if best.place == place]
         for end in (best for best in here if not ARMS[best.arm].ngpt):
             yield from (
                 (end, best) for best in here if ARMS[best.arm].ngpt and best.tokens == end.tokens
@@ -65,20 +63,19 @@ def _pairs(fresh: Sequence[Best]) -> Iterator[tuple[Best, Best]]:
 
 
 def _row(end: Best, best: Best, ends: Ends) -> Iterator[list[str]]:
-    theirs, ours = ({run.config.train.seed: run for run in each.runs} for each in (end, best))
-    shared = sorted(theirs.keys() & ours.keys())
-    end = dataclasses.replace(end, runs=tuple(theirs[seed] for seed in shared))
+    shared = sorted(end.runs.keys() & best.runs.keys())
+    theirs = {seed: end.runs[seed] for seed in shared}
+    end = dataclasses.replace(end, runs=theirs)
     if not shared or (needed := ends.needed(best.arm, end)) is None:
         return
     yield [
-        end.size,
-        thousands(end.context),
+        *end.place.cells,
         millions(end.tokens),
         ARMS[end.arm].title,
         f"{end.loss:.3f}",
         ARMS[best.arm].title,
         ", ".join(map(str, shared)),
-        *chance.cells(ours, theirs, ends.noises.get((end.size, end.context)))[:3],
+        *chance.cells(best.runs, theirs, ends.noises.get(end.place))[:3],
         needed.reading.value(),
         needed.reading.certainty,
     ]

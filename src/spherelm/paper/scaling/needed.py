@@ -13,21 +13,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from spherelm.console import format_context
 from spherelm.paper import fit
 from spherelm.paper.noise import Noise
 from spherelm.paper.scaling import times
 from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.best import Best, best_settings, places
 from spherelm.paper.scaling.chance import Noises, noises
+from spherelm.paper.scaling.identity import Place
 from spherelm.paper.scaling.point import CONTEXT, SMALL
 from spherelm.paper.scaling.times import StepTime
-from spherelm.paper.scaling.words import millions, thousands
+from spherelm.paper.scaling.words import millions
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
 GPT = "gpt"
 """The paper's kind of baseline."""
-ASKED = (SMALL, CONTEXT)
+ASKED = Place(SMALL, CONTEXT)
 """The size and context at which the study's two questions are asked."""
 _END = ("tokens", "loss", "seeds")
 _FACTOR = ("model", "context", "baseline", "arm", *_END, "it needs", "factor", "90 %", "in seconds")
@@ -126,16 +128,15 @@ class Ends:
         chances = noises(records)
         return cls(best_settings(records, chances), chances)
 
-    def at(self, size: str, context: int) -> list[Best]:
-        return [b for b in self.bests if (b.size, b.context) == (size, context)]
+    def at(self, place: Place) -> list[Best]:
+        return [b for b in self.bests if b.place == place]
 
-    def curve(self, arm: str, size: str, context: int) -> fit.Losses:
-        return {b.tokens: b.losses for b in self.at(size, context) if b.arm == arm}
+    def curve(self, arm: str, place: Place) -> fit.Losses:
+        return {b.tokens: b.losses for b in self.at(place) if b.arm == arm}
 
     def needed(self, arm: str, end: Best) -> Needed | None:
         """What `arm` needs for the loss of `end`; None if that is unknown."""
-        curve = self.curve(arm, end.size, end.context)
-        noise = self.noises.get((end.size, end.context))
+        curve, noise = self.curve(arm, end.place), self.noises.get(end.place)
         found = read_off(curve, end.tokens, end.losses, noise)
         return None if found is None else Needed(arm, end, found)
 
@@ -153,7 +154,7 @@ class Answer:
     def __str__(self) -> str:
         end, best = self.of_gpt.end, self.of_best.end
         line = (
-            f"At {thousands(end.context)} and {millions(end.tokens)} tokens: "
+            f"At {format_context(end.place.context)} and {millions(end.tokens)} tokens: "
             f"{ARMS[self.of_gpt.arm].title} needs {_told(self.of_gpt.reading)} of the tokens of "
             f"{ARMS[end.arm].title}"
         )
@@ -165,11 +166,11 @@ class Answer:
         return f"{line} and {of_best}."
 
 
-def answer(ends: Ends, size: str, context: int) -> Answer | None:
+def answer(ends: Ends, place: Place) -> Answer | None:
     """The answer at the largest budget shared by GPT and an nGPT with a curve; the best arms are
     those that end lowest there. None if either part is unknown."""
-    here = ends.at(size, context)
-    curves = [b for b in here if ARMS[b.arm].ngpt and len(ends.curve(b.arm, size, context)) > 1]
+    here = ends.at(place)
+    curves = [b for b in here if ARMS[b.arm].ngpt and len(ends.curve(b.arm, place)) > 1]
     gpts = {b.tokens: b for b in here if b.arm == GPT}
     shared = gpts.keys() & {b.tokens for b in curves}
     if not shared:
@@ -196,13 +197,13 @@ def _told(found: Reading) -> str:
 
 def sentence(ends: Ends) -> Iterator[str]:
     """The answer in one sentence, if there is one."""
-    if (found := answer(ends, *ASKED)) is not None:
+    if (found := answer(ends, ASKED)) is not None:
         yield str(found)
 
 
 def shares(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
     """What nGPT needs for the final losses of baselines."""
-    if rows := [_share_row(needed, steps) for needed in _of_baselines(ends)]:
+    if rows := [_row(needed, steps, end_first=True) for needed in _of_baselines(ends)]:
         yield (
             "Tokens that an arm of nGPT needs for the loss at which a baseline ends, its largest "
             "budget first, for every arm of nGPT with two budgets or more. The share is one of the "
@@ -214,7 +215,7 @@ def shares(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
 
 def factors(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
     """What baselines need for the final losses of nGPT, and GPT for those of other baselines."""
-    if rows := [_factor_row(needed, steps) for needed in _by_baselines(ends)]:
+    if rows := [_row(needed, steps, end_first=False) for needed in _by_baselines(ends)]:
         yield (
             "Tokens that a baseline needs for the loss at which another arm ends, for every "
             "baseline with two budgets or more. The factor is one of tokens; in seconds it is "
@@ -225,8 +226,8 @@ def factors(ends: Ends, steps: Sequence[StepTime]) -> Iterator[str]:
 
 def _of_baselines(ends: Ends) -> Iterator[Needed]:
     """What each nGPT needs for the end of each baseline."""
-    for where in places(ends.bests):
-        here = ends.at(*where)
+    for place in places(ends.bests):
+        here = ends.at(place)
         arms = dict.fromkeys(b.arm for b in here)
         for baseline in (arm for arm in arms if not ARMS[arm].ngpt):
             for end in reversed([b for b in here if b.arm == baseline]):
@@ -236,8 +237,8 @@ def _of_baselines(ends: Ends) -> Iterator[Needed]:
 
 def _by_baselines(ends: Ends) -> Iterator[Needed]:
     """What each baseline needs for the end of each nGPT, and GPT for that of other baselines."""
-    for where in places(ends.bests):
-        here = ends.at(*where)
+    for place in places(ends.bests):
+        here = ends.at(place)
         for baseline in dict.fromkeys(b.arm for b in here if not ARMS[b.arm].ngpt):
             others = [b for b in here if b.arm != baseline]
             compared = (b for b in others if ARMS[b.arm].ngpt or baseline == GPT)
@@ -245,28 +246,13 @@ def _by_baselines(ends: Ends) -> Iterator[Needed]:
             yield from (needed for needed in found if needed is not None)
 
 
-def _share_row(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
-    curve, where, arm, end = _who(needed)
-    return [*where, arm, *end, curve, *_cells(needed, steps)]
-
-
-def _factor_row(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
-    curve, where, arm, end = _who(needed)
-    return [*where, curve, arm, *end, *_cells(needed, steps)]
-
-
-def _who(needed: Needed) -> tuple[str, list[str], str, list[str]]:
-    """The curve's arm; the model and context; the arm that ended; and the numbers of its end."""
-    end = needed.end
-    numbers = [millions(end.tokens), f"{end.loss:.3f}", str(len(end.runs))]
-    return ARMS[needed.arm].title, [end.size, thousands(end.context)], ARMS[end.arm].title, numbers
-
-
-def _cells(needed: Needed, steps: Sequence[StepTime]) -> list[str]:
-    """Tokens that are needed, the factor, its interval, and the factor in seconds."""
+def _row(needed: Needed, steps: Sequence[StepTime], *, end_first: bool) -> list[str]:
+    """A row of `_SHARE`, or else of `_FACTOR`."""
     end, found = needed.end, needed.reading
-    longer = times.ratio(
-        steps, (needed.arm, end.size, end.context), (end.arm, end.size, end.context)
-    )
+    numbers = (millions(end.tokens), f"{end.loss:.3f}", str(len(end.runs)))
+    of_end, curve = (ARMS[end.arm].title, *numbers), (ARMS[needed.arm].title,)
+    who = (*of_end, *curve) if end_first else (*curve, *of_end)
+    longer = times.ratio(steps, (needed.arm, end.place), (end.arm, end.place))
     seconds = "-" if longer is None else found.told(longer)
-    return [found.tokens, found.value(), found.certainty, seconds]
+    needs = found.tokens, found.value(), found.certainty, seconds
+    return [*end.place.cells, *who, *needs]

@@ -12,9 +12,9 @@ from spherelm.eval.texts import short_names
 from spherelm.paper.scaling import figures
 from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.evaluations import Evaluated
-from spherelm.paper.scaling.identity import arm_of, place, size_of, variant_of
+from spherelm.paper.scaling.identity import Place, arm_of, variant_of
 from spherelm.paper.scaling.needed import read_off
-from spherelm.paper.scaling.words import LEAD, lead, millions, thousands
+from spherelm.paper.scaling.words import LEAD, lead, millions, number
 from spherelm.plots import markdown
 from spherelm.plots.chart import Axis, Chart, described
 
@@ -32,7 +32,10 @@ def tables(found: Sequence[Evaluated]) -> Iterator[str]:
         return
     names = _names(shown)
     yield "Bits per byte of other held-out text:"
-    rows = ([*lead(each.run), *(_bits(each.texts.get(text)) for text in names)] for each in shown)
+    rows = (
+        [*lead(each.run), *(number(each.texts.get(text), ".4f") for text in names)]
+        for each in shown
+    )
     yield markdown.table((*LEAD, *names.values()), rows)
     for chart in charts(shown):
         yield from markdown.picture(chart.title, f"{chart.name}.svg")
@@ -48,8 +51,8 @@ def tables(found: Sequence[Evaluated]) -> Iterator[str]:
 def charts(found: Sequence[Evaluated]) -> list[Chart]:
     """Bits per byte over tokens, for each text of each model and context with several budgets."""
     names, drawn = _names(found), []
-    for (size, context), texts in _curves(found).items():
-        what, where = figures.named(size, context)
+    for place, texts in _curves(found).items():
+        what, where = figures.named(place)
         for text, curves in texts.items():
             budgets = {tokens for curve in curves.values() for tokens in curve}
             if len(budgets) > 1:
@@ -75,29 +78,25 @@ def _names(found: Sequence[Evaluated]) -> dict[str, str]:
     return {t: s.partition(".")[0] for t, s in zip(texts, short_names(texts), strict=True)}
 
 
-def _bits(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
-
-
-def _curves(found: Sequence[Evaluated]) -> dict[tuple[str, int], dict[str, Curves]]:
-    """The curves by (model, context) and by text."""
-    curves: dict[tuple[str, int], dict[str, dict[str, dict[int, float]]]] = {}
+def _curves(found: Sequence[Evaluated]) -> dict[Place, dict[str, Curves]]:
+    """The curves by place and by text."""
+    curves: dict[Place, dict[str, dict[str, dict[int, float]]]] = {}
     # The best on the validation text comes last, so it overwrites the others.
     for each in sorted(found, key=lambda each: -each.run.loss):
         run = each.run.config
         if variant_of(each.run.id):
             continue
-        of_texts = curves.setdefault((size_of(run), run.model.context), {})
+        of_texts = curves.setdefault(Place.of(run), {})
         for text, bits in each.texts.items():
             of_arms = of_texts.setdefault(text, {})
             of_arms.setdefault(arm_of(run), {})[each.run.tokens] = bits
-    order = sorted(curves, key=lambda where: place(*where))
-    return {where: dict(sorted(curves[where].items())) for where in order}
+    order = sorted(curves, key=Place.rank)
+    return {place: dict(sorted(curves[place].items())) for place in order}
 
 
 def _share_rows(found: Sequence[Evaluated]) -> Iterator[list[str]]:
     names, order = _names(found), list(ARMS)
-    for (size, context), texts in _curves(found).items():
+    for place, texts in _curves(found).items():
         for text, curves in texts.items():
             arms = sorted(curves, key=order.index)
             for baseline in (arm for arm in arms if not ARMS[arm].ngpt):
@@ -106,6 +105,6 @@ def _share_rows(found: Sequence[Evaluated]) -> Iterator[list[str]]:
                 for arm in (arm for arm in arms if ARMS[arm].ngpt):
                     reading = read_off({d: [y] for d, y in curves[arm].items()}, tokens, [end])
                     if reading is not None:
-                        where = [size, thousands(context), names[text], ARMS[baseline].title]
-                        shown = [*where, millions(tokens), _bits(end), ARMS[arm].title]
+                        where = [*place.cells, names[text], ARMS[baseline].title]
+                        shown = [*where, millions(tokens), f"{end:.4f}", ARMS[arm].title]
                         yield [*shown, reading.tokens, reading.value()]

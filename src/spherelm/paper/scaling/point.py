@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from spherelm.config import OptimConfig, RunConfig, Schedule, TrainConfig
 from spherelm.config_io import override
+from spherelm.console import format_context
 from spherelm.measured.settings import unit
 from spherelm.model.config import ModelConfig, ScaleConfig
 from spherelm.paper.ablations import ablate
@@ -84,7 +85,7 @@ class Point:
     def id(self) -> str:
         """The name of the run's folder, containing everything that distinguishes it."""
         size = [] if self.size == SMALL else [self.size]
-        words = [self.arm, *size, f"{self.context // 1024}k", f"{self.millions}m", self.schedule]
+        words = [self.arm, *size, format_context(self.context), f"{self.millions}m", self.schedule]
         words.append(f"lr{self.peak:g}")
         if self.muon_lr is not None:
             words.append(f"muon{self.muon_lr:g}")

@@ -9,7 +9,7 @@ from operator import itemgetter
 
 from spherelm.paper.scaling.arms import ARMS
 from spherelm.paper.scaling.figures import lines, named
-from spherelm.paper.scaling.identity import arm_of, place_of, size_of, variant_of
+from spherelm.paper.scaling.identity import Place, arm_of, variant_of
 from spherelm.paper.scaling.words import SETTING, millions, setting
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
@@ -53,7 +53,7 @@ def ladders(records: Sequence[Record]) -> list[Ladder]:
     a separate rate for Muon and the paper's ablations are left out."""
     found: dict[tuple[str, ...], dict[int, dict[float, Record]]] = {}
     for record in records:
-        optim, seed = record.config.optim, record.config.train.seed
+        optim, seed = record.config.optim, record.seed
         alike = optim.muon_lr in (None, optim.lr)
         if alike and not variant_of(record.id) and (record.finished or record.diverged):
             who = tuple(setting(record)[:-1])
@@ -85,7 +85,7 @@ def tables(records: Sequence[Record]) -> Iterator[str]:
 def _row(ladder: Ladder, rates: Sequence[float]) -> list[str]:
     first = ladder.first
     losses = [_cell(ladder, rate) for rate in rates]
-    return [*setting(first)[:-1], str(first.config.train.seed), *losses, ladder.inside]
+    return [*setting(first)[:-1], str(first.seed), *losses, ladder.inside]
 
 
 def _cell(ladder: Ladder, rate: float) -> str:
@@ -100,19 +100,18 @@ def _cell(ladder: Ladder, rate: float) -> str:
 def charts(records: Sequence[Record]) -> list[Chart]:
     """A chart per model and context, at the budget with the most rates tried; of each arm it shows
     the setting with the most rates."""
-    tried: dict[tuple[str, int], dict[int, list[Ladder]]] = {}
+    tried: dict[Place, dict[int, list[Ladder]]] = {}
     for ladder in ladders(records):
-        run = ladder.first.config
-        budgets = tried.setdefault((size_of(run), run.model.context), {})
+        budgets = tried.setdefault(Place.of(ladder.first.config), {})
         budgets.setdefault(ladder.first.tokens, []).append(ladder)
     return [
-        _chart(*where, max(budgets.values(), key=lambda each: sum(len(it.runs) for it in each)))
-        for where, budgets in tried.items()
+        _chart(place, max(budgets.values(), key=lambda each: sum(len(it.runs) for it in each)))
+        for place, budgets in tried.items()
     ]
 
 
-def _chart(size: str, context: int, tried: Sequence[Ladder]) -> Chart:
-    what, name = named(size, context)
+def _chart(place: Place, tried: Sequence[Ladder]) -> Chart:
+    what, name = named(place)
     longest = {arm_of(it.first.config): it for it in sorted(tried, key=lambda it: len(it.runs))}
     series = lines({arm: ladder.finished for arm, ladder in longest.items()})
     lowest = [min(line.points, key=itemgetter(1)) for line in series]
@@ -129,4 +128,4 @@ def _chart(size: str, context: int, tried: Sequence[Ladder]) -> Chart:
 
 
 def _place(run: Record) -> tuple[object, ...]:
-    return *place_of(run.config), run.tokens, list(ARMS).index(arm_of(run.config))
+    return Place.of(run.config).rank(), run.tokens, list(ARMS).index(arm_of(run.config))

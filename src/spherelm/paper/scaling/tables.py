@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from spherelm.paper.scaling import times
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.identity import (
-    arm_of,
-    place,
-    place_of,
-    setting_of,
-    size_of,
-    variant_of,
-)
+from spherelm.paper.scaling.identity import Place, arm_of, setting_of, variant_of
 from spherelm.paper.scaling.times import StepTime
-from spherelm.paper.scaling.words import RUN, cells, thousands
+from spherelm.paper.scaling.words import RUN, cells, number
 from spherelm.paper.store import Record
 from spherelm.plots import markdown
 
@@ -29,7 +22,8 @@ def runs(records: Sequence[Record]) -> Iterator[str]:
     yield "Best first within its model, context and budget:"
 
     def rank(r: Record) -> tuple[Any, ...]:
-        return *place_of(r.config), r.tokens, not r.finished, [loss for _, loss in r.curve[-1:]]
+        end = [loss for _, loss in r.curve[-1:]]
+        return Place.of(r.config).rank(), r.tokens, not r.finished, end
 
     shown = sorted((r for r in records if not variant_of(r.id)), key=rank)
     rows = ([*cells(r), _end(r), f"{r.seconds:.0f}"] for r in shown)
@@ -45,15 +39,13 @@ def _end(record: Record) -> str:
 def tried(records: Sequence[Record]) -> Iterator[str]:
     """How many settings each arm was given, counting those that diverged: the more, the better its
     best one is bound to be."""
-    arms: dict[tuple[str, int], dict[str, set[str]]] = {}
-    for record in records:
-        arm, variant = arm_of(record.config), variant_of(record.id)
-        if (record.finished or record.diverged) and ARMS[arm].compared and not variant:
-            where = size_of(record.config), record.config.model.context
-            arms.setdefault(where, defaultdict(set))[arm].add(setting_of(record.id)[0])
-    for (size, context), found in sorted(arms.items(), key=lambda each: place(*each[0])):
-        told = "; ".join(f"{ARMS[arm].title}: {len(found[arm])}" for arm in ARMS if arm in found)
-        yield f"{size} and {thousands(context)}, seeds apart. {told}."
+    ended = [r for r in records if (r.finished or r.diverged) and not variant_of(r.id)]
+    settings = {(Place.of(r.config), arm_of(r.config), setting_of(r.id)[0]) for r in ended}
+    counts = Counter((place, arm) for place, arm, _ in settings if ARMS[arm].compared)
+    for place in sorted({place for place, _ in counts}, key=Place.rank):
+        found = {arm: counts[place, arm] for arm in ARMS if counts[place, arm]}
+        told = "; ".join(f"{ARMS[arm].title}: {count}" for arm, count in found.items())
+        yield f"{place}, seeds apart. {told}."
 
 
 def steps(timed: Sequence[StepTime]) -> Iterator[str]:
@@ -70,14 +62,13 @@ def steps(timed: Sequence[StepTime]) -> Iterator[str]:
 
 def _step_rows(timed: Sequence[StepTime]) -> Iterator[list[str]]:
     for step in timed:
-        longer = times.ratio(timed, step.model, ("gpt", step.size, step.context))
+        longer = times.ratio(timed, step.model, ("gpt", step.place))
         yield [
-            step.size,
-            thousands(step.context),
+            *step.place.cells,
             ARMS[step.arm].title,
             f"{step.tokens:,}",
             f"{step.median_ms:.1f}",
             f"{step.low_ms:.1f} to {step.high_ms:.1f}",
             f"{step.tokens_per_s:,}",
-            "-" if longer is None else f"{longer:.3f}",
+            number(longer, ".3f"),
         ]

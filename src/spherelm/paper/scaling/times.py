@@ -18,14 +18,14 @@ from spherelm import records
 from spherelm.errors import UserError
 from spherelm.paper.scaling import grid
 from spherelm.paper.scaling.arms import ARMS, MAIN
-from spherelm.paper.scaling.identity import place
+from spherelm.paper.scaling.identity import Place
 from spherelm.paper.scaling.point import Point
 
 if TYPE_CHECKING:
     from spherelm.bench.timing import Timing
 
-Model = tuple[str, str, int]
-"""Arm, size and context."""
+Model = tuple[str, Place]
+"""An arm at a size and context."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,12 @@ class StepTime:
     date: str
 
     @property
+    def place(self) -> Place:
+        return Place(self.size, self.context)
+
+    @property
     def model(self) -> Model:
-        return self.arm, self.size, self.context
+        return self.arm, self.place
 
 
 def path_in(results: Path) -> Path:
@@ -62,7 +66,7 @@ def read(results: Path) -> list[StepTime]:
     entries = records.field(records.read(path), "steps", list, path)
     try:
         found = [StepTime(**entry) for entry in entries]
-        return sorted(found, key=lambda t: (place(t.size, t.context), list(ARMS).index(t.arm)))
+        return sorted(found, key=lambda t: (t.place.rank(), list(ARMS).index(t.arm)))
     except (TypeError, ValueError):
         raise records.damaged(path, "it has an entry that is no time of a step") from None
 
@@ -104,8 +108,8 @@ def measure(
             f"--time needs a CUDA device, not {device}; with --rehearse any device does"
         )
     made_with = environment(device)
-    for where in sorted({place(p.size, p.context) for p in points}):
-        here = {name(p): p for p in points if place(p.size, p.context) == where}
+    for place in sorted({Place(p.size, p.context) for p in points}, key=Place.rank):
+        here = {name(p): p for p in points if (p.size, p.context) == place}
         runs = {n: p.job(rehearse).config for n, p in here.items()}
         times = step_times(runs, device, whole=True, say=say)
         for each, timing in times.items():

@@ -8,7 +8,7 @@ from typing import Any
 from spherelm.config import RunConfig
 from spherelm.measured.settings import recipe_of
 from spherelm.paper.scaling.arms import ARMS
-from spherelm.paper.scaling.identity import arm_of, size_of, variant_of
+from spherelm.paper.scaling.identity import Place, arm_of, variant_of
 from spherelm.paper.scaling.point import TUNED, Point
 from spherelm.paper.store import Record
 
@@ -23,13 +23,12 @@ def cells(record: Record) -> list[str]:
     """The first cells of a run's row."""
     run = record.config
     return [
-        size_of(run),
-        thousands(run.model.context),
+        *Place.of(run).cells,
         millions(record.tokens),
         title(record),
         _schedule(run),
         _rate(run),
-        str(run.train.seed),
+        str(record.seed),
     ]
 
 
@@ -70,9 +69,8 @@ def millions(tokens: int) -> str:
     return f"{tokens / 1e6:.0f}M"
 
 
-def thousands(context: int) -> str:
-    """A context's name, such as 4k."""
-    return f"{context // 1024}k" if context % 1024 == 0 else str(context)
+def number(value: float | None, digits: str) -> str:
+    return "-" if value is None else f"{value:{digits}}"
 
 
 def _schedule(run: RunConfig) -> str:

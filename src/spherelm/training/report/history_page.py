@@ -9,7 +9,6 @@ from html import escape
 from spherelm.config_io import flatten, to_dict, to_toml
 from spherelm.console import format_count, format_seconds
 from spherelm.model.flops import count_parameters
-from spherelm.plots.chart import Chart
 from spherelm.plots.page import Cell, Named, Part, document, pictures, sample, table
 from spherelm.training.report.history import MOST_POINTS, RECENT, History, are_of_one_tokenizer
 from spherelm.training.report.history_charts import (
@@ -45,7 +44,8 @@ def _parts(shown: Sequence[Shown], samples: Samples) -> Iterator[Part]:
         ("factors", "Eigen learning rates and scaling factors", factor_charts(shown)),
     ):
         if charts:
-            content = _pictures(charts) + (_unlike(shown) if name == "losses" else "")
+            content = pictures((chart, _caption(chart.name) + chart.cut) for chart in charts)
+            content += _unlike(shown) if name == "losses" else ""
             yield Part(name, title, content, "Factors" if name == "factors" else None)
     if samples:
         title = "What it writes" if len(shown) == 1 else "What they write"
@@ -77,10 +77,6 @@ def _where(each: Shown) -> str:
         return at
     left = format_seconds((steps - step) * each.run.config.tokens_per_step / speed)
     return f"{at}, {left} of steps to go"
-
-
-def _pictures(charts: Sequence[Chart]) -> str:
-    return pictures((chart, _caption(chart.name) + chart.cut) for chart in charts)
 
 
 def _caption(name: str) -> str:

@@ -55,7 +55,6 @@ def make_plan(
 ) -> dict[str, Any]:
     """The numbers of a plan; `say` gets a message if measuring takes a while."""
     device = choose_device(run.train.device)
-    tokens = run.tokens_per_step * run.train.steps
     check_data(run, dataset)
     check_eight_bits(run, device)
     windows = WindowReader(dataset.train, run.model.context).n_windows
@@ -65,14 +64,14 @@ def make_plan(
         "config": to_dict(run),
         "parameters": count_parameters(run.model).total,
         "flops_per_token": per_token,
-        "tokens": tokens,
+        "tokens": run.tokens,
         "epochs": run.train.steps * run.train.batch_size / windows,
-        "flops": per_token * tokens,
+        "flops": per_token * run.tokens,
         "training_memory_bytes": training_memory(run).total,
         "free_memory_bytes": free_memory(device),
         "device": str(device),
         "tokens_per_second": speed,
-        "expected_seconds": tokens / speed,
+        "expected_seconds": run.tokens / speed,
     }
 
 
