@@ -7,7 +7,7 @@ docstring under each field is its help on the command line.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 from spherelm.errors import UserError
 from spherelm.model.config import ModelConfig
@@ -88,6 +88,18 @@ class OptimConfig:
                 f"optim.final_lr is {self.final_lr:g}, above optim.lr, the highest rate, which is "
                 f"{self.lr:g}; give it {self.lr:g} or less"
             )
+
+    def own_rates_at(self, lr: float) -> dict[str, Any]:
+        """The rates of Muon and of kinds of parameters that are set, in proportion to another `lr`.
+
+        Whoever changes `lr` may not know of them: a preset or an earlier run may have set them.
+        """
+        own = {name: getattr(self, name) for name in OWN_RATES}
+        return {
+            name: float(f"{rate * lr / self.lr:.4g}")
+            for name, rate in own.items()
+            if rate is not None and lr != self.lr
+        }
 
 
 @dataclass(frozen=True)

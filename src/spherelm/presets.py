@@ -22,6 +22,8 @@ BYTES_VOCAB = 257
 """256 bytes and the end of a document: the built-in tokenizer."""
 NANO_INIT = 0.7
 """GPT's initial standard deviation, times sqrt(d_model), from the sweep of `nano`."""
+MUON_INIT = 0.5
+"""The same from the sweep of `nano-muon`."""
 
 
 def warmup_for(preset: RunConfig, steps: int) -> int:
@@ -96,9 +98,9 @@ _TUNED_OPTIM: dict[tuple[Arch, str], OptimConfig] = {
     ("gpt", "nano"): OptimConfig(lr=2e-3, warmup_steps=600, weight_decay=0.1, beta2=0.99),
     ("ngpt", "nano"): OptimConfig(lr=4e-3, warmup_steps=300, beta2=0.99),
     ("gpt", "nano-muon"): dataclasses.replace(
-        _MUON, lr=4e-3, muon_momentum=0.9, warmup_steps=600, weight_decay=0.1
+        _MUON, lr=4e-3, muon_momentum=0.8, warmup_steps=75, weight_decay=0.1
     ),
-    ("ngpt", "nano-muon"): dataclasses.replace(_MUON, lr=4e-3),
+    ("ngpt", "nano-muon"): dataclasses.replace(_MUON, lr=4e-3, muon_lr=8e-3, muon_momentum=0.9),
 }
 
 
@@ -131,10 +133,11 @@ def _model(arch: Arch, size: str) -> ModelConfig:
     if size in SHORT and arch == "gpt":
         changes = {"init_std": NANO_INIT / math.sqrt(model.d_model)}
         if size == "nano-muon":
+            changes = {"init_std": MUON_INIT / math.sqrt(model.d_model)}
             changes |= {"gpt_qk_norm": True, "tie_embeddings": True}
     elif size in SHORT:
         changes = dict.fromkeys(("alpha_attn", "alpha_mlp"), ScaleConfig(init=0.4))
-        changes |= {"s_z": ScaleConfig(init=16.0)}
+        changes |= {"s_z": ScaleConfig(init=8.0 if size == "nano-muon" else 16.0)}
     elif (arch, size) == ("ngpt", "1b-8k"):
         # "the increasing sensitivity of the 1B nGPT model on 8k": the paper stores alpha at 0.1.
         changes = dict.fromkeys(("alpha_attn", "alpha_mlp"), ScaleConfig(scale=0.1))

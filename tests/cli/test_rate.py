@@ -169,6 +169,15 @@ def test_rates_of_kinds_follow_a_rate_that_a_tuned_model_is_given(
     assert found("--preset", "ngpt-nano", "--lr", "5e-4") == ([5e-4, None, None], "")
 
 
+def test_muons_rate_of_a_preset_follows_a_rate_that_is_given(plan: Any) -> None:
+    words = ["--preset", "ngpt-nano-muon", "--data", str(DATA), "--lr", "2e-3"]
+    config, said = plan(*words)
+    assert config["optim"]["muon_lr"] == 4e-3
+    assert said == "in proportion to the preset's optim.lr: optim.muon_lr 0.004\n"
+    config, said = plan(*words, "--optim.muon-lr", "1e-2")
+    assert (config["optim"]["muon_lr"], said) == (1e-2, "")
+
+
 def test_the_values_of_a_preset_win(plan: Any) -> None:
     for words, preset in (
         (["--preset", "nano"], "ngpt-nano"),

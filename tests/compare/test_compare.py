@@ -168,6 +168,15 @@ def test_both_runs_see_the_same_tokens():
     assert ngpt.optim.lr == 0.5
 
 
+def test_muons_rate_keeps_its_proportion_to_a_rate_that_is_given():
+    """Who lowers nGPT's rate may not know that its preset has a rate for Muon."""
+    gpt, ngpt = runs_of("nano-muon").values()
+    assert gpt.optim.muon_lr is presets.get("gpt-nano-muon").optim.muon_lr is None
+    swept = presets.get("ngpt-nano-muon").optim
+    assert ngpt.optim.lr == 0.5
+    assert ngpt.optim.muon_lr == pytest.approx(0.5 * swept.muon_lr / swept.lr)
+
+
 def test_warmup_keeps_its_share_of_a_shorter_run():
     whole = presets.get("gpt-nano")
     part = runs_of("nano", steps=whole.train.steps // 4)["gpt"]

@@ -23,6 +23,7 @@ from spherelm.compare.sweep import sweep
 from spherelm.compare.sweep_grid import (
     GRIDS,
     Plan,
+    Seeds,
     Trial,
     configure,
     describe,
@@ -33,6 +34,7 @@ from spherelm.compare.sweep_grid import (
 from spherelm.compare.sweep_record import Record, summary
 from spherelm.data.prepare import PrepareConfig, prepare
 from spherelm.errors import UserError
+from spherelm.paper.scaling.settings import SWEEPS
 from tests.corpus import sentences
 from tests.faults.test_prepare_workers import PATIENCE, is_worker, processes_with
 
@@ -47,7 +49,7 @@ def test_sweep_runs_the_neighbours_of_the_preset_and_the_best_afresh(tmp_path):
     record = Record(tmp_path / "sweep.csv", "debug", 3)
     known = Trial("gpt", (("lr", 1e-3), ("init", 1.0)), 0)
     record.add(known, 9.0)  # as if run before
-    sweep(PLAN, record, seeds=1, jobs=1, grids=TINY)
+    sweep(PLAN, record, seeds=Seeds(1, 1), jobs=1, grids=TINY)
     assert record.losses[known] == 9.0
     for arch, grid in TINY.items():
         best = record.best(arch, [0])
@@ -57,7 +59,7 @@ def test_sweep_runs_the_neighbours_of_the_preset_and_the_best_afresh(tmp_path):
         assert 2 < anew < math.log(300)
     assert math.inf in record.losses.values()  # the rate of 1e12
     assert Record(record.path, "debug", 3).losses == record.losses
-    assert "diverged" in summary(record, 1, TINY)
+    assert "diverged" in summary(record, Seeds(1, 1), TINY)
 
 
 def test_the_climb_ends_in_a_valley_however_far_it_is(tmp_path, monkeypatch):
@@ -79,11 +81,13 @@ def test_the_climb_ends_in_a_valley_however_far_it_is(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sweeps, "_run", run)
     record = Record(tmp_path / "sweep.csv", "debug", 3)
-    sweep(PLAN, record, seeds=2, jobs=1, grids=GRIDS)
+    sweep(PLAN, record, seeds=Seeds(2, 3), jobs=1, grids=GRIDS)
     for arch, grid in GRIDS.items():
         assert record.best(arch, range(2)) == tuple((name, lowest[name]) for name in grid)
-        assert len(record.of(arch, record.best(arch, range(2)), range(4))) == 4
-    assert "| warmup | 0.2: 2.005 | 0.4: **1.005** | 0.6: 2.005 |" in summary(record, 2, GRIDS)
+        assert len(record.of(arch, record.best(arch, range(2)), range(5))) == 5
+    assert "| warmup | 0.2: 2.005 | 0.4: **1.005** | 0.6: 2.005 |" in summary(
+        record, Seeds(2, 3), GRIDS
+    )
 
 
 @pytest.mark.parametrize("preset", presets.TUNED)
@@ -99,7 +103,7 @@ def test_both_models_have_as_many_values_to_tune_on_the_same_ladders(preset):
         assert list(ladder) == sorted(set(ladder))
 
 
-@pytest.mark.parametrize("flag", ["--jobs", "--seeds", "--steps"])
+@pytest.mark.parametrize("flag", ["--jobs", "--seeds", "--fresh", "--steps"])
 def test_numbers_that_run_nothing_are_refused(flag, tmp_path, capsys):
     assert sweeps.main(["--out", str(tmp_path / "sweep"), flag, "0"]) == 2
     assert f"{flag} must be a whole number of at least 1, not 0" in capsys.readouterr().err
@@ -239,55 +243,71 @@ def test_a_setting_comes_back_from_its_configuration(arch, preset):
     assert setting_of(configure(plan, Trial(arch, setting, 0)), grid) == setting
 
 
-RECORD = Path(__file__).parents[2] / "docs" / "results" / "compare-sweep.csv"
-CHOSEN_BY, FRESH = range(3), range(3, 6)
+SEEDS = {"nano": Seeds(3, 3), "nano-muon": Seeds(1, 3)}
+"""Those of the recorded sweeps."""
 
 
-@pytest.fixture(scope="module")
-def record() -> Record:
-    assert RECORD.exists()
-    return Record(RECORD, "nano", presets.get("nano").train.steps)
+def recorded(preset: str) -> Record:
+    """The record of a preset's sweep, as the documentation has it."""
+    file = Path(__file__).parents[2] / "docs" / "results" / SWEEPS[preset]
+    assert file.exists()
+    return Record(file, preset, presets.get(preset).train.steps)
 
 
+def best_of(record: Record, arch: str):
+    return record.best(arch, SEEDS[record.preset].chosen_by)
+
+
+def test_every_tuned_preset_has_a_record():
+    assert set(SWEEPS) == set(SEEDS) == set(presets.TUNED) == set(RECORDED)
+
+
+@pytest.mark.parametrize("preset", SEEDS)
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])
-def test_the_preset_is_the_best_of_the_recorded_sweep(record, arch):
-    """In all four tuned values, GPT's init among them: to the last digit, not to the grid."""
-    plan = Plan("nano", None, "cpu", record.steps, cores=1)
-    preset = presets.get(f"{arch}-nano")
-    tuned = configure(plan, Trial(arch, record.best(arch, CHOSEN_BY), 0))
-    assert tuned.model == preset.model
-    assert tuned.optim == preset.optim
+def test_the_preset_is_the_best_of_the_recorded_sweep(preset, arch):
+    """In all tuned values, GPT's init among them: to the last digit, not to the grid."""
+    record, own = recorded(preset), presets.get(f"{arch}-{preset}")
+    plan = Plan(preset, None, "cpu", record.steps, cores=1)
+    tuned = configure(plan, Trial(arch, best_of(record, arch), 0))
+    assert tuned.model == own.model
+    assert tuned.optim == own.optim
 
 
+@pytest.mark.parametrize("preset", SEEDS)
 @pytest.mark.parametrize("arch", ["gpt", "ngpt"])
-def test_the_recorded_optimum_is_inside_the_grid(record, arch):
-    """All around it was run from the same seeds, and lost; no value stands at an end."""
-    best = record.best(arch, CHOSEN_BY)
-    around = neighbours(best, GRIDS[arch])
-    assert len(around) == 2 * len(best)
+def test_the_recorded_optimum_is_inside_the_grid(preset, arch):
+    """All around it was run from the same seeds, and lost; no value stands at an end, but for no
+    warmup at all."""
+    record, chosen_by = recorded(preset), SEEDS[preset].chosen_by
+    best = best_of(record, arch)
+    around = neighbours(best, grids_of(preset)[arch])
+    assert len(around) == 2 * len(best) - (dict(best)["warmup"] == 0)
     for setting in around:
-        mean = record.mean(arch, setting, CHOSEN_BY)
-        assert mean > record.mean(arch, best, CHOSEN_BY), describe(setting)
+        mean = record.mean(arch, setting, chosen_by)
+        assert mean > record.mean(arch, best, chosen_by), describe(setting)
 
 
-def test_both_models_had_the_same_effort(record):
+@pytest.mark.parametrize("preset", SEEDS)
+def test_both_models_had_the_same_effort(preset):
+    record = recorded(preset)
     settings = {arch: record.settings(arch) for arch in GRIDS}
     assert len(settings["gpt"]) >= len(settings["ngpt"])
     runs = {arch: sum(t.arch == arch for t in record.losses) for arch in GRIDS}
     assert runs["gpt"] >= runs["ngpt"]
 
 
-def test_the_report_quotes_the_fresh_seeds(record):
-    for arch, losses in RECORDED["nano"].losses.items():
-        fresh = record.of(arch, record.best(arch, CHOSEN_BY), FRESH)
-        assert losses == tuple(round(loss, 3) for loss in fresh)
+@pytest.mark.parametrize("preset", SEEDS)
+def test_the_report_quotes_the_fresh_seeds(preset):
+    record, fresh = recorded(preset), SEEDS[preset].fresh
+    for arch, losses in RECORDED[preset].losses.items():
+        found = record.of(arch, best_of(record, arch), fresh)
+        assert losses == tuple(round(loss, 3) for loss in found)
 
 
-def test_ngpt_leads_at_every_recorded_seed_by_more_than_chance(record):
+def test_ngpt_leads_at_every_recorded_seed_by_more_than_chance():
     """The claim of docs/results/compare.md."""
-    gpt, ngpt = (
-        record.of(arch, record.best(arch, CHOSEN_BY), (*CHOSEN_BY, *FRESH)) for arch in GRIDS
-    )
+    record = recorded("nano")
+    gpt, ngpt = (record.of(arch, best_of(record, arch), range(6)) for arch in GRIDS)
     leads = [a - b for a, b in zip(gpt, ngpt, strict=True)]
     assert len(leads) == 6
     assert min(leads) > 2 * RECORDED["nano"].noise

@@ -224,7 +224,8 @@ class _Base:
         notes: tuple[str, ...] = ()
         if WARMUP not in self.given:
             changes["warmup_steps"], notes = self.warmup(flags.train.steps)
-        if self.source is not None and (own := self.own_rates(flags.optim.lr)):
+        own = self.preset.optim.own_rates_at(flags.optim.lr)
+        if own := {n: rate for n, rate in own.items() if f"optim.{n}" not in self.given}:
             changes |= own
             told = ", ".join(f"optim.{name} {rate:g}" for name, rate in own.items())
             notes += (f"in proportion to {self.whose} optim.lr: {told}",)
@@ -242,18 +243,6 @@ class _Base:
             return override(run, recommend.taken_over(self.own, self.given)), ()
         made = recommend.recommend(run, self.given)
         return made.run, made.lines
-
-    def own_rates(self, lr: float) -> dict[str, float]:
-        """The last run's rates of Muon and of kinds of parameters, in proportion to another `lr`.
-
-        They may have been chosen automatically, so whoever lowers `lr` may not know of them.
-        """
-        last, found = self.preset.optim, {}
-        for name in OWN_RATES:
-            own = getattr(last, name)
-            if own is not None and f"optim.{name}" not in self.given and lr != last.lr:
-                found[name] = float(f"{own * lr / last.lr:.4g}")
-        return found
 
     def warmup(self, steps: int) -> tuple[int, tuple[str, ...]]:
         """The preset's warmup in a run of so many steps, and a remark if it had to change.

@@ -46,7 +46,8 @@ def configure(
     vocab_size: int,
     rates: Mapping[Arch, float | None],
 ) -> dict[Arch, RunConfig]:
-    """The two runs of a comparison; `rates` replace the preset's learning rates.
+    """The two runs of a comparison; `rates` replace the preset's highest learning rates, and others
+    keep their proportion.
 
     If `train.steps` is not the preset's, warmup keeps its share of the run.
     """
@@ -56,7 +57,8 @@ def configure(
         given, warmup = rates[arch], presets.warmup_for(base, train.steps)
         rate = base.optim.lr if given is None else given
         model = dataclasses.replace(base.model, vocab_size=vocab_size)
-        optim = dataclasses.replace(base.optim, lr=rate, warmup_steps=warmup)
+        own = base.optim.own_rates_at(rate)
+        optim = dataclasses.replace(base.optim, lr=rate, warmup_steps=warmup, **own)
         runs[arch] = RunConfig(model, optim, data, train)
     return runs
 

@@ -1,6 +1,7 @@
 """What the recorded sweep says about a preset: where its runs end, and how far seeds move that.
 
-docs/results/compare-sweep.csv has every run; a test checks the numbers here against it.
+docs/results/compare-sweep.csv and compare-sweep-muon.csv have every run; a test checks the numbers
+here against them.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m spherelm.compare.sweep --preset nano --out runs/sweep
 
-Both models are tuned alike: four values each, or five with Muon (`--preset nano-muon`), the same
+Both models are tuned alike: four values each, or six with Muon (`--preset nano-muon`), the same
 ladders of rates, warmups and momentum, the same seeds, the same rule. Starting from the preset's
 own values, the sweep tries every neighbour, one step up or down in one value, and moves to the best
 until none is better; a setting is judged by its mean over the seeds. So the final values are an
@@ -29,6 +29,7 @@ from spherelm import presets
 from spherelm.compare.sweep_grid import (
     Grid,
     Plan,
+    Seeds,
     Trial,
     configure,
     describe,
@@ -63,7 +64,9 @@ def run_trial(plan: Plan, trial: Trial) -> float:
     return result.val_loss
 
 
-def sweep(plan: Plan, record: Record, *, seeds: int, jobs: int, grids: Mapping[Arch, Grid]) -> None:
+def sweep(
+    plan: Plan, record: Record, *, seeds: Seeds, jobs: int, grids: Mapping[Arch, Grid]
+) -> None:
     """Descend from the preset's values until no neighbour is better; rerun the winners with fresh
     seeds."""
     with watched_pool(jobs, _start_worker, plan.cores) as (pool, lifeline):
@@ -89,10 +92,9 @@ def _climb(
     pool: ProcessPoolExecutor,
     plan: Plan,
     record: Record,
-    seeds: int,
+    seeds: Seeds,
     grids: Mapping[Arch, Grid],
 ) -> None:
-    chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
     where = {
         arch: setting_of(presets.of_size(plan.preset, arch), grid) for arch, grid in grids.items()
     }
@@ -103,12 +105,12 @@ def _climb(
             Trial(arch, setting, seed)
             for arch, settings in around.items()
             for setting in settings
-            for seed in chosen_by
+            for seed in seeds.chosen_by
         )
         _run(pool, plan, record, trials)
-        best = {arch: record.best(arch, chosen_by) for arch in grids}
+        best = {arch: record.best(arch, seeds.chosen_by) for arch in grids}
         moved, where = best != where, best
-    _run(pool, plan, record, (Trial(*w, seed) for w in where.items() for seed in fresh))
+    _run(pool, plan, record, (Trial(*w, seed) for w in where.items() for seed in seeds.fresh))
 
 
 def _run(pool: ProcessPoolExecutor, plan: Plan, record: Record, trials: Iterable[Trial]) -> None:
@@ -132,6 +134,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--data", help="folder of token shards; default: the built-in corpus")
     parser.add_argument("--steps", type=int, help="steps of each run; default: the preset's")
     parser.add_argument("--seeds", type=int, default=3, help="runs of every setting")
+    parser.add_argument("--fresh", type=int, help="fresh seeds of the winners; default: --seeds")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time")
     parser.add_argument("--device", default="auto", help="cpu, cuda, mps or auto")
     flags = parser.parse_args(argv)
@@ -140,26 +143,27 @@ def main(argv: list[str] | None = None) -> int:
     from spherelm.data.open import open_dataset
 
     try:
-        for name in ("jobs", "seeds", "steps"):
+        for name in ("jobs", "seeds", "fresh", "steps"):
             if (count := getattr(flags, name)) is not None:
                 require_int(f"--{name}", count)
         cores = max(1, (os.cpu_count() or 1) // flags.jobs)
         steps = flags.steps or presets.of_size(flags.preset, "gpt").train.steps
         grids = grids_of(flags.preset)
+        seeds = Seeds(flags.seeds, flags.fresh or flags.seeds)
         plan = Plan(flags.preset, flags.data, flags.device, steps, cores)
         dataset = open_dataset(flags.data)
         check_data(dataset)
         with place.results(flags.out, SWEEP, inputs=[flags.data]):
             file = flags.out / "sweep.csv"
             record = Record(file, flags.preset, steps, dataset.fingerprint)
-            sweep(plan, record, seeds=flags.seeds, jobs=flags.jobs, grids=grids)
+            sweep(plan, record, seeds=seeds, jobs=flags.jobs, grids=grids)
     except UserError as error:
         print(f"spherelm: {error}", file=sys.stderr)
         return error.exit_status
     except KeyboardInterrupt:
         print("spherelm: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
-    print(summary(record, flags.seeds, grids), end="")
+    print(summary(record, seeds, grids), end="")
     return 0
 
 

@@ -34,8 +34,8 @@ GRIDS: dict[Arch, Grid] = {
 }
 """The ladder of each value. `warmup` is a share of the steps, `init` the standard deviation of
 GPT's matrices times sqrt(d_model); `s_z` and `alpha` are starting values."""
-MUON: Grid = {"momentum": (0.8, 0.9, 0.95, 0.98)}
-"""One more for a model that is trained with Muon, where `lr` is also the rate of Muon."""
+MUON: Grid = {"momentum": (0.6, 0.7, 0.8, 0.9, 0.95, 0.98), "muon": (0.5, 1.0, 2.0, 4.0)}
+"""Two more for a model that is trained with Muon; `muon` is Muon's rate over `lr`."""
 
 
 def grids_of(preset: str) -> dict[Arch, Grid]:
@@ -51,6 +51,22 @@ class Trial:
     arch: Arch
     setting: Setting
     seed: int
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Seeds count from 0: the first ones choose the settings, the next ones run the winners."""
+
+    choosing: int
+    rerunning: int
+
+    @property
+    def chosen_by(self) -> range:
+        return range(self.choosing)
+
+    @property
+    def fresh(self) -> range:
+        return range(self.choosing, self.choosing + self.rerunning)
 
 
 @dataclass(frozen=True)
@@ -79,16 +95,18 @@ def configure(plan: Plan, trial: Trial) -> RunConfig:
         "train.tensorboard": False,
         "data.path": plan.data,
     }
+    lr = dict(trial.setting).get("lr", base.optim.lr)
     for name, value in trial.setting:
-        changes |= _fields(name, value, base, plan.steps)
+        changes |= _fields(name, value, base, plan.steps, lr)
     return override(base, changes)
 
 
-def _fields(name: str, value: float, base: RunConfig, steps: int) -> dict[str, object]:
-    """The fields of a run that a value of the grid sets."""
+def _fields(name: str, value: float, base: RunConfig, steps: int, lr: float) -> dict[str, object]:
+    """The fields of a run that a value of the grid sets, beside a rate of `lr`."""
     fields: dict[str, dict[str, object]] = {
         "lr": {"optim.lr": value},
         "momentum": {"optim.muon_momentum": value},
+        "muon": {"optim.muon_lr": None if value == 1 else value * lr},
         "warmup": {"optim.warmup_steps": round(value * steps)},
         "init": {"model.init_std": value / math.sqrt(base.model.d_model)},
         "decay": {"optim.weight_decay": value},
@@ -104,6 +122,7 @@ def setting_of(run: RunConfig, grid: Grid) -> Setting:
     values = {
         "lr": run.optim.lr,
         "momentum": run.optim.muon_momentum,
+        "muon": 1 if run.optim.muon_lr is None else run.optim.muon_lr / run.optim.lr,
         "warmup": run.optim.warmup_steps / run.train.steps,
         "init": model.matrix_std * math.sqrt(model.d_model),
         "decay": run.optim.weight_decay,

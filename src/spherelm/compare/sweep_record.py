@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from spherelm import durable, records
-from spherelm.compare.sweep_grid import Grid, Setting, Trial, describe, moved
+from spherelm.compare.sweep_grid import Grid, Seeds, Setting, Trial, describe, moved
 from spherelm.errors import UserError
 from spherelm.model.config import ARCHS, Arch
 from spherelm.plots import markdown
@@ -88,9 +88,9 @@ def _read(row: Mapping[str, str]) -> tuple[Trial, float]:
     return Trial(arch, setting, int(row["seed"])), float(row["val_loss"])
 
 
-def summary(record: Record, seeds: int, grids: Mapping[Arch, Grid]) -> str:
+def summary(record: Record, seeds: Seeds, grids: Mapping[Arch, Grid]) -> str:
     """The sweep as Markdown: the winners, their neighbours, and all settings."""
-    chosen_by, fresh = range(seeds), range(seeds, 2 * seeds)
+    chosen_by, fresh = seeds.chosen_by, seeds.fresh
     best = {arch: record.best(arch, chosen_by) for arch in grids}
 
     def winner(arch: Arch) -> list[str]:

@@ -49,6 +49,11 @@ _FROM = {"gpt-qk-muon": _QUICK}
 other arms start from their own values."""
 
 
+_AT_NANO = (
+    (("momentum", 0.8),),
+    (("momentum", 0.8), ("warmup", 0.05), ("init", 0.5)),
+)
+"""What the sweep of the preset `nano-muon` changed about the best baseline, part of it and all."""
 _KINDS = ("E_input", "E_output", "factors")
 """Kinds of parameters, besides the blocks' matrices, that may benefit from a rate of their own."""
 
@@ -122,11 +127,12 @@ def _descent() -> list[Point]:
 
 
 def _best_baseline() -> list[Point]:
-    """Neighbours of the rates and, at 92M tokens, of the other values of the arm that became the
-    best baseline only through a recipe (tied embeddings); equally many as for nGPT with Muon."""
+    """What tuned the best baseline at `nano`; then neighbours of the rates and, at 92M tokens, of
+    the other values of this arm, which became the best only through a recipe (tied embeddings)."""
     best = _tied(BEST_AT_92[1])
     kinds = (("E_input", 0.25), ("E_input", 2.0), ("factors", 0.25))
     return [
+        *(dataclasses.replace(best, tuned=values) for values in _AT_NANO),
         *(dataclasses.replace(best, lr=lr) for lr in rates_around(best.peak)),
         *(dataclasses.replace(best, muon_lr=lr) for lr in rates_around(best.peak)),
         *(dataclasses.replace(best, lr=lr, muon_lr=best.peak) for lr in rates_around(best.peak)),
