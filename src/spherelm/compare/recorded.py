@@ -46,7 +46,13 @@ RECORDED: Mapping[str, Recorded] = {
             "gpt": (1.526, 1.535, 1.538),
             "ngpt": (1.412, 1.383, 1.443),
         }
-    )
+    ),
+    "nano-muon": Recorded(
+        losses={
+            "gpt": (1.229, 1.245, 1.23),
+            "ngpt": (1.225, 1.238, 1.256),
+        }
+    ),
 }
 
 
