@@ -38,7 +38,9 @@ def nearest(name: str, valid: Iterable[str], before: str = "") -> str:
     """
     valid = sorted(valid)
     meant = [each for each in valid if name and each.startswith(name)]
-    if not 0 < len(meant) <= MOST_MEANT:
+    if name in valid:  # without what it was prefixed with
+        meant = [name]
+    elif not 0 < len(meant) <= MOST_MEANT:
         meant = difflib.get_close_matches(name, valid, n=1, cutoff=0.5)
     if meant:
         return f"did you mean {' or '.join(repr(before + each) for each in meant)}?"

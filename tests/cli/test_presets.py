@@ -54,7 +54,7 @@ def test_time_is_measured_here_or_left_out(
     result = json.loads(said.out)
     assert result["device"] == "cpu"
     assert set(said.err.splitlines()) == {
-        f"timing {arch}-{size}" for arch in ("gpt", "ngpt") for size in ("debug", "nano")
+        f"timing {arch}-{size}" for arch in ("gpt", "ngpt") for size in ("debug", *presets.TUNED)
     }
     for name, row in result["presets"].items():
         if name.endswith(("debug", "nano", "nano-muon")):

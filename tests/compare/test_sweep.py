@@ -95,7 +95,7 @@ def test_both_models_have_as_many_values_to_tune_on_the_same_ladders(preset):
     gpt, ngpt = grids_of(preset).values()
     assert len(gpt) == len(ngpt)
     both = [name for name in gpt if name in ngpt]
-    assert both == ["lr", "warmup", *(["momentum"] if preset == "nano-muon" else [])]
+    assert both == ["lr", "warmup", *(["momentum", "muon"] if preset == "nano-muon" else [])]
     assert all(gpt[name] == ngpt[name] for name in both)
     assert 1.0 in ngpt["s_z"]  # the paper's starting values
     assert 0.05 in ngpt["alpha"]
@@ -149,7 +149,7 @@ def test_a_setting_counts_where_all_its_seeds_ran(tmp_path):
     assert math.isnan(record.mean("gpt", half, range(2)))
     assert record.mean("gpt", whole, range(2)) == 2.5
     assert record.best("gpt", range(2)) == whole
-    told = summary(record, 2, {"gpt": {"lr": (1e-3, 4e-3)}})
+    told = summary(record, Seeds(2, 2), {"gpt": {"lr": (1e-3, 4e-3)}})
     # The mean and the deviation of the fresh seeds alone.
     assert "| gpt: lr=0.004 | 2.000, 3.000 | 2.100, 2.300 | 2.200 | 0.141 |" in told
     assert "| lr | 0.001: not from all seeds | 0.004: **2.500** | the end of the grid |" in told

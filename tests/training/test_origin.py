@@ -116,14 +116,20 @@ def test_weights_from_elsewhere_are_put_back_on_the_sphere(source: Path, tmp_pat
     hf = export_to_hf(source, tmp_path / "hf")
     (hf / "spherelm.json").unlink()  # so that it may be changed
     tensors = load_file(hf / "model.safetensors")
-    save_file(
-        {k: 3 * t if t.shape[-1] > 1 else t for k, t in tensors.items()}, hf / "model.safetensors"
-    )
+
+    def save_with_lengths(length: float) -> None:
+        longer = {k: length * t if t.shape[-1] > 1 else t for k, t in tensors.items()}
+        save_file(longer, hf / "model.safetensors")
+
     model = Transformer(find_saved(source).config.model)
+    save_with_lengths(1.003)  # as after rounding to bf16
     Origin.of(find_saved(hf)).give_weights_(model)
     assert largest_norm_deviation(model) < 1e-6
     same = weights(source)
     assert all(torch.allclose(t, same[n], atol=1e-6) for n, t in model.state_dict().items())
+    save_with_lengths(3.0)  # normalized, they would be another model
+    with pytest.raises(UserError, match="is off the sphere: E_input has a vector of length 3,"):
+        Origin.of(find_saved(hf)).give_weights_(model)
 
 
 def test_weights_on_the_sphere_keep_every_bit(source: Path) -> None:
