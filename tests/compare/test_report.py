@@ -111,6 +111,7 @@ def test_departures_name_what_makes_the_strongest_gpt():
     named = {found.what: found for found in departures(strong)}
     assert {"GPT: QK-norm", "GPT: tied embeddings", "optimizer", "decay of the rate"} <= set(named)
     assert "Muon" in named["optimizer"].here
+    assert named["learning rate"].here == "GPT 0.004, nGPT 0.004 (0.008 for Muon)"
     papers = {found.what for found in departures(REACHED)}
     assert papers.isdisjoint(("GPT: QK-norm", "GPT: tied embeddings", "optimizer"))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from spherelm.compare.comparison import Comparison
 from spherelm.compare.recorded import is_tuned
-from spherelm.config import RunConfig
+from spherelm.config import OptimConfig, RunConfig
 from spherelm.model.config import PAPER_STD, SCALE_NAMES, Arch, ModelConfig
 
 SHORT_RUN = "A short run ends before the paper's starting value has grown to where it helps: "
@@ -84,7 +84,7 @@ def _optimizers(c: Comparison) -> Found:
     tuned = all(is_tuned(c.preset, side.config) for side in c.sides)
     yield Departure(
         "learning rate",
-        f"GPT {gpt.lr:g}, nGPT {ngpt.lr:g}",
+        f"GPT {_rates(gpt)}, nGPT {_rates(ngpt)}",
         "tuned for each model and length",
         "Each model has the values that its own sweep of this very setting found "
         "(docs/results/compare.md): shorter runs want higher rates."
@@ -107,6 +107,11 @@ def _optimizers(c: Comparison) -> Found:
             f"not stated; {USUAL_BETA2:g} is usual",
             "Batches of a few hundred tokens are noisy: a longer memory helps both models.",
         )
+
+
+def _rates(optim: OptimConfig) -> str:
+    """4e-3 (8e-3 for Muon)"""
+    return f"{optim.lr:g}" + ("" if optim.muon_lr is None else f" ({optim.muon_lr:g} for Muon)")
 
 
 def _setting(run: RunConfig) -> Found:
