@@ -9,51 +9,21 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from spherelm import Transformer
 from spherelm.generation.engine import Engine
 from spherelm.generation.sampling import Sampling
 from spherelm.hf.export import export_to_hf
 from spherelm.hf.names import to_hf_config, to_hf_tensors
 from spherelm.model.config import SCALE_NAMES
-from spherelm.model.fold import folded_state
 from spherelm.ops.reference import residual_slerp
-from tests.model.tiny import VARIANTS, perturbed, tiny_config
-from tests.saved_runs import BYTES, byte_model, write_run
+from tests.hf.models import as_hf, on_sphere, tokens
+from tests.model.tiny import VARIANTS
+from tests.saved_runs import byte_model, write_run
 
 transformers = pytest.importorskip("transformers")
 
 CLOSE = {"rtol": 0, "atol": 1e-5}
 """Two float32 implementations of the same equations, for logits of the order of 1."""
-
-
-def on_sphere(**fields: Any) -> Transformer:
-    """A float32 model whose matrices are on the sphere also where its forward would put them."""
-    from spherelm import retract_
-
-    model = perturbed(tiny_config(**{**BYTES, **fields}))
-    retract_(model)
-    return model.float()
-
-
-def as_hf(model: Transformer, fold: bool = False, **config: Any) -> Any:
-    """The model under its Hugging Face class, without a folder between."""
-    import spherelm.hf.register  # noqa: F401
-
-    tensors = to_hf_tensors(folded_state(model) if fold else model.state_dict())
-    values = to_hf_config(model.config, "float32", fold) | config
-    kind = values.pop("model_type")
-    hf_config = transformers.AutoConfig.for_model(kind, **values)
-    hf = transformers.AutoModelForCausalLM.from_config(hf_config)
-    missing, unexpected = hf.load_state_dict(tensors, strict=False)
-    tied = ["lm_head.weight"] if hf_config.tie_word_embeddings else []
-    assert (missing, unexpected) == (tied, [])
-    return hf.eval()
-
-
-def tokens(batch: int = 2, length: int = 40) -> Tensor:
-    return torch.randint(257, (batch, length))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -94,40 +64,6 @@ def test_another_kind_of_rope_is_refused_and_not_left_out() -> None:
     for words in ("rope_parameters", "rope_scaling"):
         with pytest.raises(ValueError, match="of the type default, not 'linear'"):
             NGPTConfig(**{words: {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}})
-
-
-def test_quantizers_of_transformers_spare_the_factors() -> None:
-    """To them a vector of factors, a Linear from one number, would be a matrix like any other."""
-    from transformers.quantizers.base import HfQuantizer
-    from transformers.quantizers.quantizers_utils import should_convert_module
-
-    hf = as_hf(on_sphere())
-    spared = HfQuantizer.get_modules_to_not_convert(hf, None, hf._keep_in_fp32_modules)
-    linears = [name for name, m in hf.named_modules() if isinstance(m, torch.nn.Linear)]
-    quantized = {n.split(".")[-1] for n in linears if should_convert_module(n, spared)}
-    attention, mlp = {"q_proj", "k_proj", "v_proj", "o_proj"}, {"gate_proj", "up_proj", "down_proj"}
-    assert quantized == attention | mlp
-    assert {name.split(".")[-1] for name in linears} == quantized | {"lm_head", *SCALE_NAMES}
-    # torchao's asks about parameters; its own and torch's functions ask for the class.
-    factors = [name for name in linears if name.split(".")[-1] in SCALE_NAMES]
-    assert not any(should_convert_module(f"{name}.weight", spared) for name in factors)
-    left_alone = torch.nn.modules.linear.NonDynamicallyQuantizableLinear
-    assert all(isinstance(hf.get_submodule(name), left_alone) for name in factors)
-
-
-def test_layers_on_disk_compute_the_same(tmp_path: Path) -> None:
-    """As `device_map="auto"` leaves what has no room: their weights are on no device meanwhile."""
-    import spherelm.hf.register  # noqa: F401
-
-    pytest.importorskip("accelerate")
-    folder = export_to_hf(write_run(tmp_path / "run", byte_model()), tmp_path / "hf")
-    load, x = transformers.AutoModelForCausalLM.from_pretrained, tokens()
-    placed = {"model.embed_tokens": "cpu", "model.rotary_emb": "cpu", "model.norm": "cpu"}
-    placed |= {"model.layers": "disk", "lm_head": "cpu", "s_z": "disk"}
-    hf = load(folder, device_map=placed, offload_folder=tmp_path / "disk")
-    assert hf.s_z.weight.is_meta
-    assert hf.model.layers[0].self_attn.s_qk.weight.is_meta
-    assert torch.equal(hf(x).logits, load(folder)(x).logits)
 
 
 @pytest.mark.parametrize("variant", ["lerp", "tied", "scales: other values", "scales: scalar"])
@@ -295,29 +231,6 @@ def test_the_callback_retracts() -> None:
         torch.testing.assert_close(matrix, before)
     with pytest.raises(ValueError, match="without --fold"):
         as_hf(on_sphere(), fold=True).retract_()
-
-
-def test_retraction_leaves_what_is_quantized_or_frozen() -> None:
-    """Below an adapter. bitsandbytes packs numbers into bytes, and all of them became 1."""
-    import spherelm.hf.register as hub
-    from spherelm import retract_
-
-    model = as_hf(on_sphere())
-    attention, packed = model.model.layers[0].self_attn, torch.arange(256).view(8, 32).byte()
-    attention.q_proj.weight = torch.nn.Parameter(packed.clone(), requires_grad=False)
-    attention.k_proj.weight.requires_grad = False
-    with torch.no_grad():
-        frozen = attention.k_proj.weight.mul_(3).clone()
-        attention.v_proj.weight.mul_(3)
-    hub.RetractionCallback().on_optimizer_step(None, None, None, model=model)
-    assert torch.equal(attention.k_proj.weight, frozen)
-    lengths = torch.linalg.vector_norm(attention.v_proj.weight, dim=-1)
-    torch.testing.assert_close(lengths, torch.ones_like(lengths))
-    for retract in (retract_, hub.NGPTForCausalLM.retract_):
-        attention.k_proj.weight.data.mul_(3)
-        retract(model)
-        torch.testing.assert_close(attention.k_proj.weight.data, frozen / 3)  # asked for: all
-    assert torch.equal(attention.q_proj.weight, packed)
 
 
 def test_our_retraction_finds_the_exported_model_and_any_wrapper_of_it() -> None:
