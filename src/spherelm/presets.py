@@ -22,8 +22,6 @@ BYTES_VOCAB = 257
 """256 bytes and the end of a document: the built-in tokenizer."""
 NANO_INIT = 0.7
 """GPT's initial standard deviation, times sqrt(d_model), from the sweep of `nano`."""
-MUON_INIT = 0.5
-"""The same from the sweep of `nano-muon`."""
 
 
 def warmup_for(preset: RunConfig, steps: int) -> int:
@@ -52,8 +50,9 @@ MODELS: dict[str, ModelConfig] = {
 that we know. The last is Llama's 7B, for clusters, and not one of the paper's."""
 TUNED = ("nano", "nano-muon")
 """The sizes whose values were found by a sweep for each model (docs/results/compare.md)."""
-SHORT = ("debug", *TUNED)
-"""The sizes with starting values for a short run of a narrow model."""
+_STARTS = {"debug": (NANO_INIT, 16.0), "nano": (NANO_INIT, 16.0), "nano-muon": (0.5, 8.0)}
+"""The sizes with starting values for a short run of a narrow model: GPT's initial standard
+deviation, times sqrt(d_model), and nGPT's s_z."""
 
 WHOLE_MODEL = {"d_model", *SCALE_NAMES}
 """Fields by which a file that describes a whole model, like a run's config.toml, is recognized."""
@@ -130,14 +129,15 @@ def _model(arch: Arch, size: str) -> ModelConfig:
     """
     model = dataclasses.replace(MODELS[size], arch=arch)
     changes: dict[str, Any] = {}
-    if size in SHORT and arch == "gpt":
-        changes = {"init_std": NANO_INIT / math.sqrt(model.d_model)}
-        if size == "nano-muon":
-            changes = {"init_std": MUON_INIT / math.sqrt(model.d_model)}
-            changes |= {"gpt_qk_norm": True, "tie_embeddings": True}
-    elif size in SHORT:
-        changes = dict.fromkeys(("alpha_attn", "alpha_mlp"), ScaleConfig(init=0.4))
-        changes |= {"s_z": ScaleConfig(init=8.0 if size == "nano-muon" else 16.0)}
+    if size in _STARTS:
+        init, s_z = _STARTS[size]
+        if arch == "gpt":
+            changes = {"init_std": init / math.sqrt(model.d_model)}
+        else:
+            changes = dict.fromkeys(("alpha_attn", "alpha_mlp"), ScaleConfig(init=0.4))
+            changes |= {"s_z": ScaleConfig(init=s_z)}
+    if (arch, size) == ("gpt", "nano-muon"):
+        changes |= {"gpt_qk_norm": True, "tie_embeddings": True}
     elif (arch, size) == ("ngpt", "1b-8k"):
         # "the increasing sensitivity of the 1B nGPT model on 8k": the paper stores alpha at 0.1.
         changes = dict.fromkeys(("alpha_attn", "alpha_mlp"), ScaleConfig(scale=0.1))

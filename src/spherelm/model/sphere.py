@@ -85,6 +85,7 @@ def unit_matrices(model: nn.Module) -> list[UnitMatrix]:
 
     One that a quantizer has replaced by whole numbers is left out: it is not trained, and its
     numbers are no vectors.
+
     A model without any mark is not made with spherelm and is refused: doing nothing would silently
     leave it unnormalized.
     """
